@@ -1,14 +1,14 @@
-"""The array of the standard, its data types, and what the namespace says of itself.
+"""The standard's array, its data types, and the namespace's inspection.
 
-Tensor follows PyTorch. An Array differs from it in this, and in nothing else:
+Tensor follows PyTorch. An Array differs from it only in this:
 - a 0-d array takes part in type promotion like any other (PyTorch: it only lifts the other operand to its category);
-- no integer meets a float but as a Python number, nor a bool a number;
-- floor division by infinity, or of it, is floor(x1 / x2): 1 // -inf is -0 (PyTorch: -1, as in Python);
+- integers and floats do not mix, except for Python numbers, nor do numbers and bools;
+- floor division with infinity is floor(x1 / x2): 1 // -inf is -0 (PyTorch: -1, as in Python);
 - `size` is the number of elements (PyTorch: a method);
-- `T` wants two axes (PyTorch: reverses any number);
-- a mask may have an axis of length 0 where the array's is longer: it chooses nothing (PyTorch: IndexError).
+- `T` requires two axes (PyTorch: reverses any number);
+- a mask may have an axis of length 0 where the array's is longer: it selects nothing (PyTorch: IndexError).
 
-Every function brings its arguments to Arrays of one dtype by `array`, `pair` and `promote`.
+Every function converts its arguments to Arrays of one dtype by `array`, `pair` and `promote`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from picograd.tensor.build import static
 from picograd.tensor.operators import binary
 from picograd.tensor.tensor import Tensor
 
-ANY, NUMERIC, BITS, INTEGER, FLOAT, BOOL = "biuf", "iuf", "biu", "iu", "f", "b"  # kinds of dtype a function takes
+ANY, NUMERIC, BITS, INTEGER, FLOAT, BOOL = "biuf", "iuf", "biu", "iu", "f", "b"  # kinds of dtype that a function takes
 WORDS = {
     ANY: "any dtype", NUMERIC: "numbers", BITS: "integers or bools", INTEGER: "integers", FLOAT: "floats", BOOL: "bools"
 }  # fmt: skip
-BESIDE: dict[type, str] = {bool: "b", int: "iuf", float: "f"}  # Python number -> kinds of array that it goes with
+BESIDE: dict[type, str] = {bool: "b", int: "iuf", float: "f"}  # Python type -> kinds of array with which it mixes
 
 
-Axes = int | tuple[int, ...] | None  # along which a function reduces; None: along all
+Axes = int | tuple[int, ...] | None  # axes of a reduction; None: all
 
 
 class Array(Tensor):
@@ -59,7 +59,7 @@ class Array(Tensor):
         """View with both axes exchanged.
 
         Raises:
-          ShapeError: there are not two.
+          ShapeError: there are not exactly two axes.
         """
         if self.ndim != 2:
             raise ShapeError(f"T: needs two axes, got shape {self.shape}.", hint="permute_dims(x, axes)")
@@ -72,7 +72,7 @@ class Array(Tensor):
         super().__setitem__(self._whole_mask(index), value)
 
     def _whole_mask(self, index: Any) -> Any:
-        """Returns a mask without elements, for axes that have some, with all of them: none chosen."""
+        """Returns a mask without elements broadcast to nonempty axes, with all elements False."""
         if not isinstance(index, Tensor) or index.dtype is not dtypes.bool_ or 0 not in index.shape:
             return index
         axes = self.op.shape[: index.ndim]
@@ -106,7 +106,7 @@ def array(function: str, x: Any, kinds: str = ANY) -> Array:
     """Returns an argument as an Array on the same storage.
 
     Raises:
-      DTypeError: it is not a tensor, or its dtype is not of `kinds`.
+      DTypeError: it is not a tensor, or its dtype is not one of `kinds`.
     """
     if not isinstance(x, Tensor):
         raise DTypeError(f"{function}: needs an array, got {type(x).__name__}.", hint="asarray(x)")
@@ -121,7 +121,7 @@ def pair(function: str, x1: Any, x2: Any, kinds: str = ANY) -> tuple[Array, Arra
     """Returns two arguments, one of which may be a Python number, as Arrays of one dtype.
 
     Raises:
-      DTypeError: neither is an array, or the dtypes do not promote, or to none of `kinds`.
+      DTypeError: neither is an array, or the dtypes do not promote to one of `kinds`.
     """
     if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
         names = f"{type(x1).__name__} and {type(x2).__name__}"
@@ -133,10 +133,10 @@ def pair(function: str, x1: Any, x2: Any, kinds: str = ANY) -> tuple[Array, Arra
 
 
 def number(function: str, value: Any, beside: Array) -> Array:
-    """Returns a Python number as a 0-d Array of the dtype and device of `array`.
+    """Returns a Python number as a 0-d Array with the dtype and device of `array`.
 
     Raises:
-      DTypeError: it is not a number, or of a higher kind than the array.
+      DTypeError: it is not a number, or its kind is higher than the array's.
     """
     kinds = BESIDE.get(type(value))
     if kinds is None:
@@ -152,7 +152,7 @@ def promote(function: str, a: DType, b: DType) -> DType:
     """Returns the dtype of an operation on two arrays, by the table of the standard.
 
     Raises:
-      DTypeError: the standard gives none: a bool and a number, an integer and a float, uint64 and a signed integer.
+      DTypeError: the standard has no rule: a bool and a number, an integer and a float, uint64 and a signed integer.
     """
     kinds = {a.kind, b.kind}
     if len(kinds) > 1 and (kinds != {"i", "u"} or dtypes.uint64 in (a, b)):
@@ -161,7 +161,7 @@ def promote(function: str, a: DType, b: DType) -> DType:
 
 
 def axes_given(axis: Axes) -> int | tuple[int, ...] | None:
-    """Returns `axis` as methods of Tensor take it."""
+    """Returns `axis` in the form that Tensor's methods take."""
     return tuple(axis) if isinstance(axis, (tuple, list)) else axis
 
 
@@ -177,23 +177,23 @@ def checked_dtype(function: str, dtype: Any) -> DType:
 
 
 def checked_choice(function: str, name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Checks an argument that is one of a few words.
+    """Checks an argument that must be one of a few words.
 
     Raises:
-      ArgumentError: it is not one of them.
+      ArgumentError: it is another word.
     """
     if value not in choices:
         raise ArgumentError(f"{function}: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 # ---- data types ----
-# What the standard names. picograd's float16, bfloat16 and float8 are used through picograd.dtypes.
+# Dtypes of the standard. picograd's float16, bfloat16 and float8 are available through picograd.dtypes.
 STANDARD: dict[str, DType] = {
     "bool": dtypes.bool_, "int8": dtypes.int8, "int16": dtypes.int16, "int32": dtypes.int32, "int64": dtypes.int64,
     "uint8": dtypes.uint8, "uint16": dtypes.uint16, "uint32": dtypes.uint32, "uint64": dtypes.uint64,
     "float32": dtypes.float32, "float64": dtypes.float64,
 }  # fmt: skip
-# Names of kinds, as isdtype and __array_namespace_info__().dtypes take them; picograd has no complex dtype.
+# Kinds, as in isdtype and __array_namespace_info__().dtypes; picograd has no complex dtype.
 KINDS = {
     "bool": "b",
     "signed integer": "i",
@@ -206,13 +206,13 @@ KINDS = {
 
 
 class FloatInfo(Record):
-    """Facts of a float dtype; those of dtypes.finfo, as PyTorch has them, name the dtype by a string.
+    """Properties of a float dtype; dtypes.finfo, as in PyTorch, has the dtype as a string.
 
     bits:             of an element
-    eps:              from 1 to the next greater number
+    eps:              distance from 1 to the next larger number
     max, min:         the largest and the least finite number
-    smallest_normal:  the least positive number of full precision
-    dtype:            whose facts these are
+    smallest_normal:  smallest positive number of full precision
+    dtype:            the dtype
     """
 
     bits: int
@@ -224,11 +224,11 @@ class FloatInfo(Record):
 
 
 class IntegerInfo(Record):
-    """Facts of an integer dtype; those of dtypes.iinfo, as PyTorch has them, name the dtype by a string.
+    """Properties of an integer dtype; dtypes.iinfo, as in PyTorch, has the dtype as a string.
 
     bits:      of an element
     max, min:  the largest and the least number
-    dtype:     whose facts these are
+    dtype:     the dtype
     """
 
     bits: int
@@ -238,10 +238,10 @@ class IntegerInfo(Record):
 
 
 def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: str | None = None) -> Array:
-    """Returns x as another dtype, on a device; floats become integers toward zero.
+    """Returns x cast to another dtype, on a device; floats are truncated to integers.
 
     Args:
-      copy:  False: x itself is returned where it is of that dtype and on that device
+      copy:  False: return x itself if dtype and device are unchanged
 
     >>> astype(Array([1.5, 0.0]), dtypes.bool_)
     Array([ True, False])
@@ -252,7 +252,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: str | None 
 
 
 def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
-    """Returns whether promotion of `from_` with some dtype gives `to`.
+    """Returns whether promotion of `from_` with some dtype may give `to`.
 
     >>> can_cast(dtypes.int8, dtypes.int16), can_cast(dtypes.int64, dtypes.float32)
     (True, False)
@@ -266,7 +266,7 @@ def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
 
 
 def finfo(type: DType | Tensor, /) -> FloatInfo:  # noqa: A002
-    """Returns the facts of a float dtype.
+    """Returns the properties of a float dtype.
 
     Raises:
       DTypeError: `type` is not a float dtype, nor an array of one.
@@ -282,7 +282,7 @@ def finfo(type: DType | Tensor, /) -> FloatInfo:  # noqa: A002
 
 
 def iinfo(type: DType | Tensor, /) -> IntegerInfo:  # noqa: A002
-    """Returns the facts of an integer dtype.
+    """Returns the properties of an integer dtype.
 
     Raises:
       DTypeError: `type` is not an integer dtype, nor an array of one.
@@ -321,7 +321,7 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Tensor | bool | int | float | DType) -> DType:
-    """Returns the dtype that an operation on these arrays, dtypes and Python numbers would give.
+    """Returns the result dtype of an operation on these arrays, dtypes and Python numbers.
 
     Raises:
       ArgumentError: there is neither an array nor a dtype.
@@ -348,19 +348,18 @@ def result_type(*arrays_and_dtypes: Tensor | bool | int | float | DType) -> DTyp
 
 # ---- what the namespace can do ----
 class Info:
-    """Answers of the inspection functions.
+    """Results of the inspection functions.
 
     >>> Info().default_dtypes()["real floating"]
     float32
     """
 
     def capabilities(self) -> dict[str, bool | int | None]:
-        """Returns the abilities that differ between libraries: bool masks index, shapes may depend on values, at most 64
-        axes."""
+        """Returns the capabilities that differ between libraries: boolean indexing, shapes from values, at most 64 axes."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
-        """Returns the device of new arrays, by PICOGRAD_DEVICE."""
+        """Returns the device of new arrays, from PICOGRAD_DEVICE."""
         return default_device()
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
@@ -377,7 +376,7 @@ class Info:
     def dtypes(
         self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, DType]:
-        """Returns the dtypes of the standard by name, or those of some kinds, on every device.
+        """Returns the standard's dtypes by name, or those of some kinds, on every device.
 
         Args:
           kind:  "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating", "numeric",
@@ -396,7 +395,7 @@ class Info:
 
 
 def __array_namespace_info__() -> Info:
-    """Returns the abilities of this namespace.
+    """Returns the inspection object of this namespace.
 
     >>> __array_namespace_info__().capabilities()["boolean indexing"]
     True

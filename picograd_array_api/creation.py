@@ -26,7 +26,7 @@ def arange(
 ) -> Array:
     """Returns start, start + step, ... below `stop`; arange(n) counts from 0.
 
-    Nothing is between them where step leads away from `stop`.
+    The result is empty if step leads away from `stop`.
 
     Raises:
       ArgumentError: step is 0.
@@ -51,13 +51,13 @@ def asarray(
 
     Args:
       obj:   an array, a number, nested lists of numbers, or an array of another library (DLPack, buffer protocol)
-      copy:  True: always in memory of its own. False: never; None: only where it must
+      copy:  True: always copy. False: never; None: only if necessary
 
     Raises:
-      ArgumentError: copy=False where a number, a list, another dtype or device needs a copy.
+      ArgumentError: copy=False for a number, a list, or another dtype or device, which need a copy.
       SharingError:  copy=False where the memory of another library cannot be shared.
-      DTypeError:    the data are neither numbers nor bools, or do not fit dtype.
-      ShapeError:    lists at one depth differ in length.
+      DTypeError:    the data is neither numbers nor bools, or does not fit dtype.
+      ShapeError:    lists at the same depth differ in length.
 
     >>> asarray([[1.0, 2.0], [3.0, 4.0]]).shape
     (2, 2)
@@ -67,7 +67,7 @@ def asarray(
     elif hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
         try:
             given = Array.from_dlpack(obj, copy=copy)
-        except BufferError:  # of the other library: elements or a layout that DLPack does not know
+        except BufferError:  # from the other library: DLPack does not support the elements or the layout
             if copy is False:
                 raise
             return Array(obj, dtype, device)
@@ -84,7 +84,7 @@ def asarray(
 
 
 def empty(shape: int | tuple[int, ...], *, dtype: DType | None = None, device: str | None = None) -> Array:
-    """Returns an array to be written to; it holds zeros.
+    """Returns an array to be overwritten; it holds zeros.
 
     >>> empty((2, 3)).shape
     (2, 3)
@@ -93,7 +93,7 @@ def empty(shape: int | tuple[int, ...], *, dtype: DType | None = None, device: s
 
 
 def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: str | None = None) -> Array:
-    """Returns an array of the shape of x to be written to; it holds zeros.
+    """Returns an array of the shape of x, to be overwritten; it holds zeros.
 
     >>> empty_like(Array([1, 2])).shape
     (2,)
@@ -112,19 +112,19 @@ def eye(
     """
     columns = n_rows if n_cols is None else n_cols
     row = Array.arange(n_rows).reshape(n_rows, 1)
-    k = max(-n_rows, min(k, columns))  # any further one is as far outside, however great the number
+    k = max(-n_rows, min(k, columns))  # diagonals further away are outside, too
     return (row + k).eq(Array.arange(columns)).cast(dtype or dtypes.default_float).to(device)
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Array:
-    """Returns an array on the memory of an array of another library; writes through either are seen by both.
+    """Returns an array on the memory of another library's array; each sees the other's writes.
 
     Args:
-      copy:  True: in memory of its own. False: never copied; None: copied where the device or the layout need it
+      copy:  True: always copy. False: never; None: if the device or the layout requires it
 
     Raises:
-      SharingError: copy=False where a copy is needed.
-      DTypeError:   elements that picograd has no dtype for.
+      SharingError: copy=False, and only a copy is possible.
+      DTypeError:   picograd lacks the dtype of the elements.
 
     >>> import numpy as np
     >>> from_dlpack(np.arange(3))
@@ -136,7 +136,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
 def full(
     shape: int | tuple[int, ...], fill_value: Scalar, *, dtype: DType | None = None, device: str | None = None
 ) -> Array:
-    """Returns `fill_value` repeated over `shape`; the dtype is the default one of the number's kind unless given.
+    """Returns `fill_value` broadcast to `shape`; by default in the default dtype of the number's kind.
 
     >>> full((2,), 7)
     Array([7, 7])
@@ -145,7 +145,7 @@ def full(
 
 
 def full_like(x: Tensor, /, fill_value: Scalar, *, dtype: DType | None = None, device: str | None = None) -> Array:
-    """Returns `fill_value` in the shape and dtype of x, on its device unless another is named.
+    """Returns `fill_value` in the shape and dtype of x, by default on its device.
 
     >>> full_like(Array([1, 2]), 7)
     Array([7, 7])
@@ -163,7 +163,7 @@ def linspace(
     device: str | None = None,
     endpoint: bool = True,
 ) -> Array:
-    """Returns `num` numbers equally spaced from `start` to `stop`, which is among them if `endpoint`.
+    """Returns `num` equally spaced numbers from `start` to `stop`, which is included if `endpoint`.
 
     Raises:
       DTypeError: dtype is not a float.
@@ -180,7 +180,7 @@ def linspace(
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Array, ...]:
-    """Returns for each 1-d array its elements repeated along the axes of all others.
+    """Returns for each 1-d array its elements broadcast along the axes of all others.
 
     Args:
       indexing:  "ij": array i runs along axis i; "xy": the first two axes exchanged
@@ -206,7 +206,7 @@ def ones(shape: int | tuple[int, ...], *, dtype: DType | None = None, device: st
 
 
 def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: str | None = None) -> Array:
-    """Returns ones in the shape and dtype of x, on its device unless another is named.
+    """Returns ones in the shape and dtype of x, by default on its device.
 
     >>> ones_like(Array([1, 2]))
     Array([1, 1])
@@ -215,7 +215,7 @@ def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: str | None = 
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Array:
-    """Returns the lower triangle of the last two axes, zeros above the diagonal `k` above the main one.
+    """Returns the lower triangle of the last two axes, with zeros above diagonal `k`.
 
     >>> tril(Array([[1, 2], [3, 4]]))
     Array([[1, 0],
@@ -225,7 +225,7 @@ def tril(x: Tensor, /, *, k: int = 0) -> Array:
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Array:
-    """Returns the upper triangle of the last two axes, zeros below the diagonal `k` above the main one.
+    """Returns the upper triangle of the last two axes, with zeros below diagonal `k`.
 
     >>> triu(Array([[1, 2], [3, 4]]))
     Array([[1, 2],
@@ -244,7 +244,7 @@ def zeros(shape: int | tuple[int, ...], *, dtype: DType | None = None, device: s
 
 
 def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: str | None = None) -> Array:
-    """Returns zeros in the shape and dtype of x, on its device unless another is named.
+    """Returns zeros in the shape and dtype of x, by default on its device.
 
     >>> zeros_like(Array([1, 2]))
     Array([0, 0])

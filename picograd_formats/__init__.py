@@ -1,1 +1,1 @@
-"""Files of tensors in the formats of others: PyTorch's .pt and .pth, NumPy's .npy and .npz, safetensors."""
+"""Files of tensors in other formats: PyTorch's .pt and .pth, NumPy's .npy and .npz, safetensors, GGUF."""

@@ -1,9 +1,9 @@
 """GGUF files of ggml: metadata, and tensors whose numbers are packed in blocks of a few bits each.
 
-A file is mapped, not read: a tensor is a view of it, and its bytes come from the disk when they are used. Each kind of
-block has a function that takes it apart, in NumPy: groups of small integers, each with a scale and perhaps a least value.
-K-quants pack scales of their scales, too; IQ4's integers are places in a table of 16. Counts and lengths are believed only
-as far as the file has bytes for them, and nothing in it is run.
+A file is mapped, not read: a tensor is a view of it, and its bytes are read from the disk when they are used. Each kind of
+block has a function that unpacks it, in NumPy: groups of small integers, each with a scale and perhaps a minimum. K-quants
+pack scales of their scales, too; IQ4's integers are indices into a table of 16. Counts and lengths are trusted only as far
+as the file has bytes for them, and nothing in it is executed.
 
 Source: ggml, its description of GGUF (the file), ggml-common and ggml-quants (the blocks).
 
@@ -26,19 +26,19 @@ from picograd.record import Record
 
 Array = np.ndarray[Any, Any]
 MAGIC = b"GGUF"
-HEADER_NBYTES_MAX = 32 * 2**20  # of metadata and the list of tensors; a vocabulary of 262,144 tokens takes 10 MB
+HEADER_NBYTES_MAX = 32 * 2**20  # for metadata and the list of tensors; a vocabulary of 262,144 tokens takes 10 MB
 AXES_MAX = 4  # GGML_MAX_DIMS
-ALIGNMENT = 32  # of tensors in the file, where its metadata say no other
+ALIGNMENT = 32  # of tensors in the file, unless the metadata has another
 
 
 # ---- blocks ----
 class Groups(Record, eq=False):
-    """The numbers of some blocks, taken apart: value = scale * number + least.
+    """The unpacked numbers of some blocks: value = scale * number + least.
 
-    numbers:  (N, G, n): G groups of n small integers in each block; or floats, which are the values
+    numbers:  (N, G, n): G groups of n small integers per block; or floats, which are the values
     scale:    (N, G, 1) float32; None for floats
-    least:    the same, or None, which is 0
-    table:    of 16 small integers, whose places the numbers are; None: they are those themselves
+    least:    the same, or None for 0
+    table:    table of 16 small integers, into which the numbers are indices; None: they are values themselves
     """
 
     numbers: Array
@@ -57,13 +57,13 @@ class Groups(Record, eq=False):
 
 
 class Packing(Record):
-    """One kind of block.
+    """A kind of block.
 
-    name:    as ggml calls it: "Q4_K"
-    numel:   elements of a block
-    nbytes:  bytes of a block
-    groups:  takes blocks apart, (N, nbytes) uint8
-    bits:    of a number; 0 for floats
+    name:    ggml's name: "Q4_K"
+    numel:   elements per block
+    nbytes:  bytes per block
+    groups:  unpacks blocks (N, nbytes) uint8
+    bits:    bits per number; 0 for floats
     """
 
     name: str
@@ -79,7 +79,7 @@ class Packing(Record):
 
 
 def halves(blocks: Array, start: int) -> Array:
-    """Returns the float16 at a place of each block as float32, (N, 1, 1)."""
+    """Returns the float16 at an offset of each block as float32, (N, 1, 1)."""
     return blocks[:, None, start : start + 2].copy().view("<f2").astype(np.float32)
 
 
@@ -94,7 +94,7 @@ def bits_of(packed: Array) -> Array:
 
 
 def of_floats(dtype: str) -> Callable[[Array], Groups]:
-    """Returns a function that takes plain numbers of a NumPy dtype apart."""
+    """Returns a function that unpacks plain numbers of a NumPy dtype."""
     return lambda blocks: Groups(np.ascontiguousarray(blocks).view(dtype)[:, None])
 
 
@@ -145,7 +145,7 @@ def of_q2_k(blocks: Array) -> Groups:
 def of_q3_k(blocks: Array) -> Groups:
     """d * (scale - 32) * (q - 4) for 16 groups of 16: 32 bytes of third bits, 64 of lower two, 12 of scales, d float16.
 
-    Bit g of byte i is the third of element i of the 32 elements number g. Scales are of six bits: the lower four in eight
+    Bit g of byte i is the third bit of element i of the 32 elements of group g. Scales have six bits: the lower four in eight
     bytes, the upper two in four.
     """
     third = bits_of(blocks[:, :32]).reshape(-1, 32, 8).swapaxes(1, 2)
@@ -155,10 +155,10 @@ def of_q3_k(blocks: Array) -> Groups:
 
 
 def k_scales(blocks: Array) -> tuple[Array, Array]:
-    """Returns the scale of each of the eight groups of a Q4_K or Q5_K block, and its least value: (N, 8, 1) each.
+    """Returns scale and minimum of each of the eight groups of a Q4_K or Q5_K block: (N, 8, 1) each.
 
-    Both are of six bits, in 12 bytes: the first four of each in the lower bits of eight bytes, whose two upper bits go on
-    top of the others' lower four, which are in the last four bytes.
+    Both have six bits, in 12 bytes: the first four of each are in the lower bits of eight bytes, whose two upper bits are
+    the upper bits of the other four, whose lower bits are in the last four bytes.
     """
     first, second, last = (blocks[:, start : start + 4, None] for start in (4, 8, 12))
     scales = np.concatenate([first & 63, last & 15 | first >> 6 << 4], 1)
@@ -189,7 +189,7 @@ def of_q6_k(blocks: Array) -> Groups:
     return Groups(q, halves(blocks, 208) * blocks[:, 192:208, None].view(np.int8))
 
 
-# Numbers that a place in four bits means: closer together near 0, where most weights are.
+# Values of four-bit indices: closer together near 0, where most weights are.
 IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 
 
@@ -206,7 +206,7 @@ def of_iq4_xs(blocks: Array) -> Groups:
     return Groups(IQ4[nibbles(blocks[:, 8:].reshape(-1, 8, 16))], halves(blocks, 0) * scales[:, :, None])
 
 
-# Floats of four bits, twice over: a sign, two bits of an exponent, one of a fraction.
+# Four-bit floats, doubled: a sign, two bits of exponent, one of fraction.
 FP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
 
 
@@ -232,10 +232,10 @@ PACKINGS = {
 
 # ---- files ----
 class PackedTensor(Record, eq=False):
-    """A tensor as it is in the file.
+    """A tensor in its packed form.
 
-    shape:    the outermost axis first
-    packing:  kind of its blocks, which are along the last axis
+    shape:    outermost axis first
+    packing:  kind of its blocks, which run along the last axis
     blocks:   (N, nbytes of a block) uint8, a view of the file
     """
 
@@ -249,7 +249,7 @@ class PackedTensor(Record, eq=False):
 
 
 def plain_tensor(array: Array) -> PackedTensor:
-    """Returns a tensor of float32, as a file would have it.
+    """Returns a tensor of float32 in the packed form of a file.
 
     >>> plain_tensor(np.eye(2)).unpacked().tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -260,7 +260,7 @@ def plain_tensor(array: Array) -> PackedTensor:
 class GGUF(Record, eq=False):
     """The contents of a file.
 
-    metadata:  numbers, bools, strings; arrays of numbers as NumPy's, of strings as lists
+    metadata:  numbers, bools, strings; arrays of numbers as NumPy arrays, of strings as lists
     tensors:   by name
     """
 
@@ -269,11 +269,11 @@ class GGUF(Record, eq=False):
 
 
 def read_gguf(path: PathName) -> GGUF:
-    """Returns the metadata and the tensors of a file, which stays mapped as long as one of them is used.
+    """Returns metadata and tensors of a file, which stays mapped as long as a tensor is used.
 
     Raises:
       FileError: it cannot be read.
-      DataError: it is not a GGUF file of version 2 or 3, damaged, cut short, or has blocks of another kind.
+      DataError: it is not a GGUF file of version 2 or 3, is damaged or cut short, or has an unknown kind of blocks.
     """
     with opened("read_gguf", path) as file:
         is_empty = not file.read(1)
@@ -325,7 +325,7 @@ def parse_gguf(data: memoryview) -> GGUF:
 
 
 def shortened(value: object) -> str:
-    """Returns a value of a file for a message."""
+    """Returns a value of a file, shortened for a message."""
     return repr(value)[:60]
 
 
@@ -334,7 +334,7 @@ BOOL, STRING, LIST = 7, 8, 9
 
 
 class Header:
-    """A place in the bytes of a file, which moves on with each thing read. Every method raises a DataError at their end."""
+    """A position in the bytes of a file, which advances with each read. All methods raise a DataError at the end."""
 
     def __init__(self, data: memoryview):
         self.data, self.place = data, 0
@@ -347,13 +347,13 @@ class Header:
         return self.data[start : self.place]
 
     def check_count(self, count: int, nbytes: int, what: str) -> None:
-        """Checks that so many things of at least `nbytes` each can follow."""
+        """Checks that this number of items of at least `nbytes` each can follow."""
         left = min(len(self.data), HEADER_NBYTES_MAX) - self.place
         if count * nbytes > left:
             raise DataError(f"its header says {count:,} {what}, and has {left:,} bytes left")
 
     def number(self, form: str) -> Any:
-        """Returns a number of a form of `struct`."""
+        """Returns a number in a format of `struct`."""
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
     def text(self) -> str:

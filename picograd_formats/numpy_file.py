@@ -1,4 +1,4 @@
-"""NumPy's .npy and .npz: numbers and bools, never objects, never larger than the file says and has.
+"""NumPy's .npy and .npz: numbers and bools, never objects, never larger than the file claims and has.
 
 Source: NumPy, numpy/lib/_format_impl.py: the magic text, a version, the header as a dict of Python, the elements.
 """
@@ -19,8 +19,8 @@ from picograd_formats.zipped import opened_zip, read_into
 
 Array = np.ndarray[Any, Any]
 NPY = b"\x93NUMPY"
-HEADER_NBYTES_MAX = 10_000  # as NumPy: a longer one keeps Python's parser busy
-UNPACKED_NBYTES_MAX = 2**28  # of a small .npz; of a large one UNPACKED_MAX times its own
+HEADER_NBYTES_MAX = 10_000  # as in NumPy: parsing a longer one takes Python long
+UNPACKED_NBYTES_MAX = 2**28  # for a small .npz; a large one may unpack to UNPACKED_MAX times its own size
 UNPACKED_MAX = 100
 
 
@@ -29,7 +29,7 @@ def read_npy(file: BinaryIO, nbytes: int) -> Array:
     """Returns the array in a file of `nbytes`.
 
     Raises:
-      DataError: it is damaged, cut short, or of other elements than numbers and bools.
+      DataError: it is damaged, cut short, or has elements other than numbers and bools.
     """
     start = file.read(8)
     if start[:6] != NPY or len(start) < 8 or start[6] not in (1, 2, 3):
@@ -50,7 +50,7 @@ def read_npy(file: BinaryIO, nbytes: int) -> Array:
 
 
 def _header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
-    """Returns dtype, whether the first axis comes first in memory, and shape."""
+    """Returns dtype, whether memory is in Fortran order, and shape."""
     try:
         header = ast.literal_eval(text.decode("latin1"))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -69,7 +69,7 @@ def read_npz(file: BinaryIO, nbytes: int) -> Iterator[tuple[str, Array]]:
     """Yields the arrays in a zip file of .npy files, with their names.
 
     Raises:
-      DataError: as read_npy, or it unpacks to much more than it has itself.
+      DataError: as in read_npy, or it unpacks to much more than its own size.
     """
     with opened_zip(file) as archive:
         unpacked = sum(entry.file_size for entry in archive.infolist())

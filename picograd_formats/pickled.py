@@ -1,9 +1,9 @@
-"""Pickles, read by a machine that knows containers, text, numbers and arrays, and calls nothing that a file names.
+"""Pickles, read by a machine that knows containers, text, numbers and arrays, and runs nothing that a file names.
 
-Python's own unpickler imports and calls everything that a pickle names, sets states on any object, and makes a memo as
-large as a file says. Here a name is a key of a table, an argument of a builder in that table, or refused; nothing is
-larger than the bytes that are there, nothing recurses, and only plain values are hashed. NumPy itself would take a dtype
-of objects and read the bytes as their addresses: its arrays, scalars and dtypes are numbers and bools here.
+Python's own unpickler imports and calls everything that a pickle names, sets states on any object, and makes a memo of any
+size that a file asks for. Here a name is a key of a table, an argument of a builder in that table, or refused; nothing is
+larger than the bytes that exist, nothing recurses, and only plain values are hashed. NumPy itself would accept a dtype of
+objects and read the bytes as addresses: here its arrays, scalars and dtypes are numbers and bools only.
 
 Source: CPython, Lib/pickletools.py, protocols 0 to 5.
 """
@@ -26,16 +26,16 @@ from picograd.record import Record
 
 LINE_NBYTES_MAX = 2**20  # of text that ends with its line, in protocol 0
 LONG = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
-GIVEN_MAX = 8  # elements and letters of arguments for each byte of a file
-KEY_MAX = 2**61 - 1  # integers below have hashes of their own
-PLAIN = (str, bytes, int, float, complex, bool, type(None), DType, device)  # keys that are hashed: all of them by value
+GIVEN_MAX = 8  # elements and characters of arguments per byte of a file
+KEY_MAX = 2**61 - 1  # smaller integers have distinct hashes
+PLAIN = (str, bytes, int, float, complex, bool, type(None), DType, device)  # types of keys that are hashed, all by value
 
 
 class Builder(Record, eq=False):
-    """A name that a pickle may call, or give as an argument.
+    """A name that a pickle may call, or pass as an argument.
 
     name:   "collections.OrderedDict"
-    build:  makes the value from the arguments; None where it is only an argument
+    build:  makes the value from the arguments; None: the name is only an argument
     """
 
     name: str
@@ -43,10 +43,10 @@ class Builder(Record, eq=False):
 
 
 class Unfinished:
-    """A value that is made of a state that follows later.
+    """A value that is completed by a state that follows.
 
-    finish:  makes it
-    places:  where the memo has it
+    finish:  makes the value
+    places:  its places in the memo
     """
 
     def __init__(self, finish: Callable[[Any], Any]):
@@ -55,12 +55,12 @@ class Unfinished:
 
 
 class Stored:
-    """An object of a class that picograd does not have, as a file describes it: none of its code is run.
+    """An object of a class that picograd lacks, as a file describes it; none of its code is run.
 
     name:   its class or function, such as "argparse.Namespace"
-    args:   arguments that it was made with
-    state:  the state set on it then: mostly a dict, whose entries are attributes here
-    items:  values appended or put into it, entries as (key, value)
+    args:   arguments of its construction
+    state:  its state: usually a dict, whose entries are attributes here
+    items:  values appended to it; entries as (key, value)
     """
 
     def __init__(self, name: str, args: Any):
@@ -81,12 +81,12 @@ class Unpickler:
     """A stack machine on an open file.
 
     Args:
-      file:        read from its position
-      nbytes:      how many bytes it has
-      names:       by "module.name" its value, or a Builder
-      persistent:  makes a value of an id of something outside the pickle
-      encoding:    of text that Python 2 wrote
-      others:      a name that is not in the table is a class of Stored objects; else it is refused
+      file:        read from its current position
+      nbytes:      its size
+      names:       "module.name" -> its value, or a Builder
+      persistent:  makes a value from a persistent id
+      encoding:    encoding of Python 2's text
+      others:      make names outside the table classes of Stored objects, instead of refusing them
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class Unpickler:
         self.encoding, self.others = encoding, others
 
     def load(self) -> Any:
-        """Returns the value of the pickle at the file's position, and leaves the position behind it.
+        """Returns the value of the pickle at the file's position, and leaves the position after it.
 
         Raises:
-          DataError: it is cut short or damaged, or it has a name that is not in the table.
+          DataError: it is cut short or damaged, or has a name outside the table.
         """
         self.at, self.num_unfinished, self.num_given = self.file.tell(), 0, 0
         self.stack: list[Any] = []
@@ -134,7 +134,7 @@ class Unpickler:
         return data
 
     def number(self, layout: str) -> Any:
-        """Returns a number of a layout of `struct`."""
+        """Returns a number in a format of `struct`."""
         return struct.unpack(layout, self.read(struct.calcsize(layout)))[0]
 
     def line(self) -> bytes:
@@ -151,23 +151,23 @@ class Unpickler:
         self.stack.append(value)
 
     def top(self) -> Any:
-        """Returns the last value, which stays."""
+        """Returns the last value, and keeps it on the stack."""
         if self.marks and len(self.stack) <= self.marks[-1]:  # it is from before the mark
             raise IndexError
         return self.stack[-1]
 
     def pop(self) -> Any:
-        """Takes the last value."""
+        """Pops the last value."""
         if self.marks and len(self.stack) <= self.marks[-1]:
             raise IndexError
         return self.stack.pop()
 
     def popped(self, count: int) -> list[Any]:
-        """Takes the last values, in the order in which they came."""
+        """Pops the last values, in the order in which they were pushed."""
         return [self.pop() for _ in range(count)][::-1]
 
     def marked(self) -> list[Any]:
-        """Takes all values since the last mark, and the mark."""
+        """Pops all values since the last mark, and the mark."""
         start = self.marks.pop()
         values = self.stack[start:]
         del self.stack[start:]
@@ -175,7 +175,7 @@ class Unpickler:
 
     # ---- values ----
     def named(self, module: str, name: str) -> Any:
-        """Returns the value of a name; Python 2 had other modules."""
+        """Returns the value of a name; Python 2's modules are renamed."""
         module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
         full = f"{module}.{name}"
         if full in self.names:
@@ -188,26 +188,26 @@ class Unpickler:
         return Builder(full, lambda *args: Stored(full, args))
 
     def call(self, builder: Any, args: Any) -> None:
-        """Pushes the value that a builder makes of its arguments."""
+        """Pushes the result of a builder."""
         if not isinstance(builder, Builder) or type(args) is not tuple:
             raise TypeError
         if builder.build is None:
             raise DataError(f"its pickle calls {builder.name}")
         self.num_given += sum(len(arg) for arg in args if isinstance(arg, LONG))
-        if self.num_given > GIVEN_MAX * self.nbytes:  # a long one again and again
+        if self.num_given > GIVEN_MAX * self.nbytes:  # a long one, repeatedly
             raise DataError("its pickle copies its values more often than any file of tensors does")
         value = builder.build(*args)
         self.num_unfinished += isinstance(value, Unfinished)
         self.push(value)
 
     def put(self, place: int) -> None:
-        """Remembers the last value."""
+        """Stores the last value in the memo."""
         value = self.memo[place] = self.top()
         if isinstance(value, Unfinished):
             value.places.append(place)
 
     def build(self) -> None:
-        """Gives the last value but one its state."""
+        """Sets the state of the last value but one."""
         value, state = self.popped(2)
         if isinstance(value, Unfinished):
             finished = value.finish(state)
@@ -217,12 +217,12 @@ class Unpickler:
             value = finished
         elif isinstance(value, Stored):
             value.state = state
-        elif type(value) is not OrderedDict:  # whose attributes, such as _metadata, are left out
+        elif type(value) is not OrderedDict:  # its attributes, such as _metadata, are ignored
             raise TypeError
         self.push(value)
 
     def append(self, values: list[Any]) -> None:
-        """Adds values to the list before them."""
+        """Appends values to the list before them."""
         owner = self.top()
         if type(owner) is list:
             owner.extend(values)
@@ -230,7 +230,7 @@ class Unpickler:
             stored(owner).items.extend(values)
 
     def set_items(self, values: list[Any]) -> None:
-        """Puts keys and values, in turn, into the dict before them."""
+        """Sets keys and values, in turn, in the dict before them."""
         owner, pairs = self.top(), list(zip(values[::2], values[1::2], strict=True))
         if isinstance(owner, dict):
             owner.update((key_of(key), value) for key, value in pairs)
@@ -245,7 +245,7 @@ class Unpickler:
         owner.update(map(key_of, values))
 
     def sized(self, layout: str, made: Callable[[bytes], Any]) -> None:
-        """Pushes the value of some bytes, whose number comes before them."""
+        """Pushes the value of bytes that follow their length."""
         self.push(made(self.read(self.number(layout))))
 
     def old_text(self, data: bytes) -> str:
@@ -253,7 +253,7 @@ class Unpickler:
         return data.decode(self.encoding)
 
     def persist(self, identity: Any) -> None:
-        """Pushes the value of an id of something outside the pickle."""
+        """Pushes the value of a persistent id."""
         if self.persistent is None:
             raise TypeError
         self.push(self.persistent(identity))
@@ -266,7 +266,7 @@ class Unpickler:
 
 
 def stored(value: Any) -> Stored:
-    """Returns a Stored object as it is.
+    """Returns a Stored object unchanged.
 
     Raises:
       TypeError: it is another value.
@@ -277,10 +277,10 @@ def stored(value: Any) -> Stored:
 
 
 def key_of(value: Any) -> Any:
-    """Returns a key of a dict, or an element of a set: a plain value, or a tuple of such.
+    """Returns a key of a dict, or an element of a set: a plain value, or a tuple of these.
 
     Raises:
-      DataError: it is something else, whose hash might take for ever.
+      DataError: it is something else, whose hash might take very long.
     """
     parts = value if type(value) is tuple else (value,)
     if not all(type(part) in PLAIN and (type(part) is not int or abs(part) < KEY_MAX) for part in parts):
@@ -302,7 +302,7 @@ def _of_line(line: bytes) -> int | bool:
 
 
 def _quoted(machine: Unpickler) -> str:
-    """Returns text in quotes, with the escapes of Python's source; backslashes are undone as bytes."""
+    """Returns quoted text, with escapes as in Python's source; backslashes are decoded as bytes."""
     line = machine.line()
     if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1] != line[0]:
         raise ValueError
@@ -325,7 +325,7 @@ STEPS: dict[int, Step] = {
     ord("1"): lambda m: m.marked(),
     ord("2"): lambda m: m.push(m.top()),
     0x80: lambda m: m.read(1),  # the protocol
-    0x95: lambda m: m.read(8),  # how long the next part is
+    0x95: lambda m: m.read(8),  # length of the next frame
     # ---- constants, and new containers ----
     ord("N"): lambda m: m.push(None),
     0x88: lambda m: m.push(True),
@@ -396,15 +396,15 @@ def _dict_of(machine: Unpickler, values: list[Any]) -> None:
 
 # ---- NumPy's arrays ----
 Array = np.ndarray[Any, Any]
-DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248]|\?|[bBhHiIlLqQefd])")  # as NumPy writes numbers and bools
+DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248]|\?|[bBhHiIlLqQefd])")  # NumPy's names of numbers and bools
 NDARRAY = Builder("numpy.ndarray")
 
 
 def numeric_dtype(text: Any) -> np.dtype[Any]:
-    """Returns the dtype of numbers or bools that a file names.
+    """Returns a dtype of numbers or bools from its name in a file.
 
     Raises:
-      DataError: it is another one: of objects, of text, of records.
+      DataError: it is of objects, text or records.
     """
     if type(text) is not str or not DTYPE.fullmatch(text):
         raise DataError(f"it has an array of dtype {str(text)[:40]!r}; only numbers and bools are read")
@@ -412,10 +412,10 @@ def numeric_dtype(text: Any) -> np.dtype[Any]:
 
 
 def array_from(data: bytes | bytearray, dtype: np.dtype[Any], shape: Any, is_fortran: bool = False) -> Array:
-    """Returns an array on the bytes themselves, which many may share.
+    """Returns an array on the bytes themselves, which several may share.
 
     Raises:
-      DataError: the bytes are not those of the shape.
+      DataError: the number of bytes does not match the shape.
     """
     if type(shape) is not tuple or not all(type(dim) is int and dim >= 0 for dim in shape) or len(shape) > 64:
         raise DataError(f"it has an array of shape {str(shape)[:40]}")
@@ -437,7 +437,7 @@ def _dtype(text: Any, *flags: Any) -> Unfinished:
 
 
 def _array(kind: Any, shape: Any, code: Any) -> Unfinished:
-    """Returns an array whose version, shape, dtype, order and bytes are its state."""
+    """Returns an array from its state: version, shape, dtype, order and bytes."""
     if kind is not NDARRAY:
         raise DataError("it has an array of another class than numpy.ndarray")
 

@@ -1,8 +1,8 @@
-"""Safetensors files: tensors by name, every other value of a state as JSON in the metadata, and a checksum of both.
+"""Safetensors files: tensors by name, all other values of a state as JSON in the metadata, and a checksum of both.
 
-The safetensors library, loaded when first needed, writes and checks the bytes. Ours are the dtypes, some of which NumPy
-does not have, and the checksum, since the format does not notice a flipped bit of a number. A flat dict of tensors is a
-file like any other. The format has no views: tensors on one memory come back separate.
+The safetensors library, loaded on first use, writes and checks the bytes. Ours are the dtypes, some of which NumPy lacks,
+and the checksum, since the format does not detect a flipped bit in a number. A flat dict of tensors is an ordinary file.
+The format has no views: tensors on the same memory come back separate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from picograd.tensor.tensor import Tensor
 from picograd_formats.torch_file import hint_for
 
 # ---- arrays ----
-HEADER_NBYTES_MAX = 100_000_000  # as the safetensors library has it
+HEADER_NBYTES_MAX = 100_000_000  # as in the safetensors library
 Array = np.ndarray[Any, Any]
 NAMES: dict[str, DType] = {
     "BOOL": dtypes.bool_, "U8": dtypes.uint8, "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64,
@@ -39,7 +39,7 @@ def encode(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
     """Returns the bytes of a file with these arrays."""
     import safetensors
 
-    held = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # alive while their addresses are used
+    held = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # alive while addresses are used
     specs = {
         name: safetensors.TensorSpec(dtype=a.dtype.name, shape=a.shape, data_ptr=a.ctypes.data, data_len=a.nbytes)
         for name, a in held.items()
@@ -51,7 +51,7 @@ def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]
     """Returns the arrays with their dtypes by name, and the metadata.
 
     Raises:
-      DataError: the bytes are not an intact file of this format, or of a dtype or shape that picograd does not have.
+      DataError: the bytes are not an intact file of this format, or have a dtype or shape that picograd lacks.
     """
     import safetensors
 
@@ -61,7 +61,7 @@ def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]
         metadata = json_of(data[8 : 8 + header_nbytes].decode()).get("__metadata__") or {}
     except (safetensors.SafetensorError, ValueError) as error:
         raise DataError(error.fact if isinstance(error, DataError) else cut_short(data) or str(error)) from None
-    del data  # the entries are copies: where the caller keeps none, the bytes are freed now
+    del data  # the entries are copies: unless the caller keeps the bytes, they are freed now
     arrays: dict[str, tuple[Array, DType]] = {}
     for name, entry in entries:
         dtype = NAMES.get(entry["dtype"])
@@ -69,17 +69,17 @@ def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]
             raise DataError(f"tensor {name} has dtype {entry['dtype']}, which picograd does not have")
         try:
             arrays[name] = (np.frombuffer(entry["data"], dtype.numpy).reshape(entry["shape"]), dtype)
-        except (ValueError, OverflowError):  # more axes, or longer ones, than NumPy has
+        except (ValueError, OverflowError):  # NumPy's limits of axes and lengths
             raise DataError(f"tensor {name} has the shape {str(entry['shape'])[:60]}, which no array has") from None
     return arrays, metadata
 
 
 def map_arrays(path: PathName) -> dict[str, Array]:
-    """Returns the arrays of a file by name, as views of it: their bytes come from the disk when they are used.
+    """Returns the arrays of a file by name, as views: their bytes are read from the disk when they are used.
 
     Raises:
       FileError: it cannot be read.
-      DataError: it is not an intact file of this format, or of a dtype that picograd does not have.
+      DataError: it is not an intact file of this format, or has a dtype that picograd lacks.
     """
     with opened("map_arrays", path) as file:
         is_empty = not file.read(1)
@@ -121,21 +121,21 @@ def _mapped(data: memoryview) -> dict[str, Array]:
 
 
 def cut_short(data: bytes) -> str:
-    """Returns that a file is shorter than its header says; "" where it is not."""
+    """Returns the message that a file is shorter than its header says, or ""."""
     header_nbytes = 8 + int.from_bytes(data[:8], "little")
     try:
         header = json_of(data[8:header_nbytes].decode())
         ends = [header_nbytes + entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         return f"it is cut short: it has {len(data):,} of {max(ends):,} bytes" if len(data) < max(ends) else ""
     except (DataError, ValueError, TypeError, KeyError, IndexError, AttributeError):
-        return ""  # another damage, which the library has said
+        return ""  # other damage is reported by the library
 
 
 def json_of(text: str) -> Any:
     """Returns the value of some JSON.
 
     Raises:
-      DataError: it is damaged or nested too deeply, or a dict in it has a key twice.
+      DataError: it is damaged or nested too deeply, or a dict in it has a repeated key.
     """
     try:
         return json.loads(text, object_pairs_hook=_dict_of)
@@ -166,10 +166,10 @@ def digest_of(text: str, arrays: Mapping[str, Array]) -> str:
 STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
 DIGEST = "picograd.sha256"  # metadata entry with the checksum
 FORMAT = {"format": "pt"}  # required by programs that read PyTorch's weights from a file with metadata
-# A dict with one of these keys alone is the form of another value.
+# A dict with one of these as its only key is the form of another value.
 TENSOR, TUPLE = "__tensor__", "__tuple__"
-INTEGERS = "__integers__"  # a dict whose keys are integers, which JSON has as strings
-PLAIN = "__dict__"  # a dict that has one of these keys alone itself
+INTEGERS = "__integers__"  # a dict with integers as keys, which are strings in JSON
+PLAIN = "__dict__"  # a dict that itself has one of these as its only key
 MARKS = frozenset({TENSOR, TUPLE, INTEGERS, PLAIN})
 TensorOf = Callable[[Array, DType], Tensor]
 
@@ -178,7 +178,7 @@ def state_bytes(state: Any) -> bytes:
     """Returns the bytes of a file with a state.
 
     Raises:
-      ArgumentError: something in it does not fit, or a dict has keys other than strings alone or integers alone.
+      ArgumentError: a value is not supported, or the keys of a dict are not all strings or all integers.
     """
     tensors: dict[str, Tensor] = {}
     structure = _take_out(state, "", tensors)
@@ -191,7 +191,7 @@ def state_bytes(state: Any) -> bytes:
 
 
 def read_state(file: BinaryIO, tensor_of: TensorOf) -> Any:
-    """Returns the state in a file of `state_bytes`, or of any writer of safetensors.
+    """Returns the state in a file of `state_bytes`, or of any other writer of safetensors.
 
     Raises:
       DataError: the file is damaged, or of another format.
@@ -201,7 +201,7 @@ def read_state(file: BinaryIO, tensor_of: TensorOf) -> Any:
     actual = digest_of(text, {name: array for name, (array, _) in arrays.items()}) if expected is not None else None
     if actual != expected:
         raise DataError(f"its contents have SHA-256 {actual}, its header says {expected}")
-    tensors = {name: tensor_of(*arrays.pop(name)) for name in list(arrays)}  # each array is freed when it is copied
+    tensors = {name: tensor_of(*arrays.pop(name)) for name in list(arrays)}  # each array is freed once it is copied
     try:
         return _put_back(json_of(text), tensors) if text else tensors
     except DataError:
@@ -248,7 +248,7 @@ def _dict_taken_out(value: Mapping[Any, Any], path: str, tensors: dict[str, Tens
 
 
 def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Returns a value of JSON with tensors and containers as they were."""
+    """Returns a JSON value with its tensors and containers restored."""
     if isinstance(value, list):
         return [_put_back(item, tensors) for item in value]
     if not isinstance(value, dict):

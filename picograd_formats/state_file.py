@@ -1,4 +1,4 @@
-"""State on disk: a file is whole or not there, written in the format of its name, and read in that of its first bytes."""
+"""State on disk: a file is complete or absent, written in the format of its name, and read in that of its first bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from picograd_formats.safetensors_file import read_state, state_bytes
 from picograd_formats.torch_file import TorchFile, is_torch_stream, read_torch_stream, read_torch_zip
 from picograd_formats.zipped import opened_zip
 
-ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # how a zip file begins; the second has no entries
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # first bytes of a zip file; the second has no entries
 FORMATS = "safetensors, .pt, .pth, .npy and .npz are read."
 # Other formats by their first bytes: the name of the format, and the remedy.
 OTHERS: dict[bytes, tuple[str, str]] = {
@@ -34,7 +34,7 @@ MapLocation = str | Mapping[str, Any] | Callable[..., Any] | None
 
 @runtime_checkable
 class BinaryFile(Protocol):
-    """An open file of bytes, io.BytesIO among them."""
+    """An open binary file, such as io.BytesIO."""
 
     def read(self, count: int = -1, /) -> bytes:
         """Returns the next bytes."""
@@ -49,18 +49,18 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
     """Writes `state`, tensors and plain values (numbers, strings, None) in dicts, lists and tuples, to one file.
 
     Args:
-      path:  the file's name, or a file that is open for writing bytes; the state begins at its position, in the format
-             that the end of its own name says, where it has one
+      path:  name of the file, or a file opened for writing bytes; the state begins at its position, in the format of its
+             own name's ending, if any
 
-    The end of the name says the format: .pt and .pth are PyTorch's, which torch.load reads and in which tensors on one
-    memory, such as a weight that two layers share, come back so; .npy has one tensor, .npz a dict of tensors. Everything
-    else is safetensors with a checksum, a file of tensors alone readable by all programs that know that format.
+    The name's ending selects the format: .pt and .pth are PyTorch's, which torch.load reads and in which tensors on the
+    same memory, such as a weight shared by two layers, stay shared; .npy has one tensor, .npz a dict of tensors. Everything
+    else is safetensors with a checksum; a file of tensors alone is readable by all programs that support that format.
 
     Raises:
-      ArgumentError: something does not fit the format, or a dict has keys other than strings alone or integers alone
-                     (.pt takes keys of all kinds).
-      ArgumentTypeError: the file is open for text.
-      DataError:     the file cannot be written; one that was there before is untouched.
+      ArgumentError: a value is not supported by the format, or the keys of a dict are not all strings or all integers (.pt
+                     takes all kinds of keys).
+      ArgumentTypeError: the file is opened for text.
+      DataError:     the file cannot be written; an existing one is not changed.
 
     >>> import tempfile, os
     >>> name = os.path.join(tempfile.mkdtemp(), "w.safetensors")
@@ -84,7 +84,7 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
 
 
 def _ending(path: str | os.PathLike[str] | BinaryFile) -> str:
-    """Returns the end of a file's name; "" for an open file without a name, such as io.BytesIO."""
+    """Returns the ending of a file's name; "" for an open file without a name, such as io.BytesIO."""
     name = path if isinstance(path, (str, os.PathLike)) else getattr(path, "name", "")
     return os.path.splitext(os.fspath(name))[1].lower() if isinstance(name, (str, os.PathLike)) else ""
 
@@ -114,7 +114,7 @@ def _writer(state: Any, ending: str) -> Callable[[Any], object]:
 
 
 def _numpy_array(name: str, tensor: Tensor) -> Array:
-    """Returns the array of a tensor, of a dtype that NumPy has itself."""
+    """Returns the array of a tensor with a dtype that NumPy has itself."""
     array = tensor.detach().numpy()
     if array.dtype.isbuiltin != 1:
         raise DTypeError(f"save: {name} is {tensor.dtype}, which NumPy's files do not have.", hint="x.float()")
@@ -129,15 +129,15 @@ def load(
     weights_only: bool = True,
     mmap: bool | None = None,
 ) -> Any:
-    """Reads a file of `save`, torch.save, numpy.save, numpy.savez, or any writer of safetensors; no code in it is run.
+    """Reads a file of `save`, torch.save, numpy.save, numpy.savez, or any writer of safetensors; its code is never run.
 
     Args:
-      path:          the file's name, or a file that is open for reading bytes, which is read to its end
-      device:        where the tensors go
-      map_location:  PyTorch's name of `device`; also a dict, or a function of a storage and its device, as there
-      weights_only:  False: objects of other classes in PyTorch's files come as records of their attributes; True: such a
+      path:          name of the file, or a file opened for reading bytes, which is read to its end
+      device:        device of the tensors
+      map_location:  PyTorch's name of `device`; also a dict, or a function of a storage and its device
+      weights_only:  False: objects of unknown classes in PyTorch's files become records of their attributes; True: such a
                      file is refused
-      mmap:          accepted for PyTorch's programs: a file is read as a whole
+      mmap:          accepted, without effect: a file is read as a whole
 
     Raises:
       DataError: the file cannot be read, or is corrupt, cut short, or of another format.
@@ -163,9 +163,9 @@ def _bytes_of(file: BinaryFile) -> bytes:
 
 
 def _device_of(device: str | None, map_location: MapLocation) -> Callable[[str], str | None]:
-    """Returns a function: the device a storage was on, as the file names it -> the device for its tensors."""
+    """Returns a function: a storage's device in the file -> the device of its tensors."""
     if callable(map_location):
-        # PyTorch's is given the storage, and returns it on the device where it belongs.
+        # PyTorch's function gets the storage, and returns it on its new device.
         return lambda home: getattr(map_location(Tensor([]), home), "device", None)
     if isinstance(map_location, Mapping):
         return lambda home: _name_of(map_location.get(home, device))
@@ -174,12 +174,12 @@ def _device_of(device: str | None, map_location: MapLocation) -> Callable[[str],
 
 
 def _name_of(place: Any) -> str | None:
-    """Returns the name of a device, which may be one of PyTorch's; None for the default one."""
+    """Returns the name of a device, which may be PyTorch's; None for the default one."""
     return None if place is None else str(place)
 
 
 def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], others: bool) -> Any:
-    """Returns the state in an open file, whose format its first bytes tell."""
+    """Returns the state in an open file, whose first bytes tell its format."""
 
     def tensor_of(array: Array, dtype: DType | None = None) -> Tensor:
         return Tensor(array, dtype, device_of("cpu"))
@@ -211,7 +211,7 @@ def _read(file: BinaryIO, called: str, device_of: Callable[[str], str | None], o
 
 
 def _other_kind(start: bytes, called: str) -> tuple[str, str]:
-    """Returns the kind of a file of another format, and the remedy; "" for a file that may be damaged safetensors."""
+    """Returns the kind of a file in another format, and a hint; "" for a file that may be damaged safetensors."""
     if not start or start[8:9] == b"{":
         return "" if start else "empty", FORMATS
     unknown = "" if called.endswith(".safetensors") else "of no format that picograd knows"
@@ -219,7 +219,7 @@ def _other_kind(start: bytes, called: str) -> tuple[str, str]:
 
 
 def _holds_arrays(file: BinaryIO) -> bool:
-    """True for a zip file of .npy files; PyTorch's reader reports a damaged one."""
+    """True for a zip file of .npy files; PyTorch's reader reports damaged ones."""
     try:
         with opened_zip(file) as archive:
             return all(name.endswith(".npy") for name in archive.namelist())

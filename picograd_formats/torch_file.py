@@ -1,11 +1,11 @@
-"""Files of torch.save, read and written without PyTorch: the zip format, and the stream that PyTorch wrote before 1.6.
+"""Files of torch.save, read and written without PyTorch: the zip format, and the stream from before PyTorch 1.6.
 
 The zip format has a pickle, `NAME/data.pkl`, in which tensors are views of storages, and each storage in an entry of its
 own, `NAME/data/KEY`. The stream has five pickles (a number, the version, the machine, the state, the keys of the storages)
-and then the storages, each after the number of its elements.
+and then the storages, each after its number of elements.
 
-A tensor that has a storage alone gets memory of its own, in order. Views of one storage are views of one memory again;
-and tensors on one memory, such as a weight that two layers share, have one storage in the file.
+A tensor with a storage of its own gets row-major memory. Views of one storage are views of one memory again; tensors on the
+same memory, such as a weight shared by two layers, have one storage in the file.
 
 Source: PyTorch 2.13, torch/_utils.py and torch/_weights_only_unpickler.py.
 """
@@ -39,14 +39,14 @@ from picograd_formats.zipped import opened_zip, read_into, stored_entry, write_e
 # ---- storages ----
 Array = np.ndarray[Any, Any]
 AXES_MAX = 64  # of a NumPy array
-COPIED_MAX = 2  # bytes of tensors for each byte of a file, views not counted
+COPIED_MAX = 2  # bytes of tensors per byte of a file, views not counted
 
 
 class Place(Record):
     """The part of a storage that a tensor shows, in elements of its dtype.
 
     offset:   of the first element
-    strides:  from one element to the next along each axis
+    strides:  along each axis
     """
 
     dtype: DType
@@ -56,16 +56,16 @@ class Place(Record):
 
     @property
     def extent(self) -> int:
-        """The number of elements from the first to the last one."""
+        """Number of elements from the first to the last."""
         return 1 + sum((dim - 1) * stride for dim, stride in zip(self.shape, self.strides))
 
 
 class Storage:
-    """The bytes that some tensors are views of.
+    """The bytes of which some tensors are views.
 
-    dtype:   that of its elements, None of bytes without one
-    nbytes:  how many there are
-    home:    the device it was on, as the file names it: "cuda:0"
+    dtype:   dtype of its elements; None for untyped bytes
+    nbytes:  number of bytes
+    home:    its device in the file: "cuda:0"
     """
 
     def __init__(self, key: str, dtype: DType | None, nbytes: int, home: str):
@@ -74,10 +74,10 @@ class Storage:
 
 
 class Storages:
-    """The storages of a file, and the tensors on them, which are empty until `fill` is called.
+    """The storages of a file, and their tensors, which are empty until `fill` is called.
 
     Args:
-      nbytes:  of the whole file: no storages are larger
+      nbytes:  size of the file: no storage is larger
     """
 
     def __init__(self, nbytes: int):
@@ -86,10 +86,10 @@ class Storages:
         self.roles: list[tuple[Tensor, str | None, bool]] = []
 
     def add(self, key: str, dtype: DType | None, nbytes: int, home: str) -> Storage:
-        """Returns the storage of a key, a new one where the key is new.
+        """Returns the storage of a key, which is added if it is new.
 
         Raises:
-          DataError: it has been described in another way, or the file is too small for all of them.
+          DataError: it was described differently before, or the file is too small for all storages.
         """
         known = self.found.get(key)
         if known is None:
@@ -120,7 +120,7 @@ class Storages:
         return tensor
 
     def note(self, tensor: Tensor, role: str | None, requires_grad: bool) -> None:
-        """Remembers the value of a tensor for the time when it is filled."""
+        """Notes a tensor's part of a storage, for `fill`."""
         if requires_grad not in (True, False):
             raise TypeError
         self.roles.append((tensor, role, requires_grad))
@@ -129,9 +129,9 @@ class Storages:
         """Gives all tensors their values.
 
         Args:
-          read:       the bytes of a storage
-          is_little:  the order of bytes in the file
-          device_of:  where the tensors of a storage go, by where it was
+          read:       reads the bytes of a storage
+          is_little:  byte order of the file
+          device_of:  a storage's device in the file -> the device of its tensors
         """
         copied = 0
         for storage in self.found.values():
@@ -162,7 +162,7 @@ def _become(tensor: Tensor, value: Tensor) -> None:
 
 
 def _elements(data: bytearray, dtype: DType, is_little: bool) -> Array:
-    """Returns the elements in some bytes, in the byte order of this machine."""
+    """Returns the elements in bytes, in the byte order of this machine."""
     count = len(data) // dtype.itemsize
     elements = np.frombuffer(data, dtype.numpy, count)
     if is_little != (sys.byteorder == "little") and dtype.itemsize > 1:
@@ -171,7 +171,7 @@ def _elements(data: bytearray, dtype: DType, is_little: bool) -> Array:
 
 
 def _shown(elements: Array, place: Place) -> Array:
-    """Returns the elements of a storage that a tensor shows."""
+    """Returns a tensor's elements of a storage."""
     if 0 in place.shape:
         return np.empty(place.shape, elements.dtype)
     part = elements[place.offset : place.offset + place.extent]
@@ -179,7 +179,7 @@ def _shown(elements: Array, place: Place) -> Array:
 
 
 def _on_one_memory(elements: Array, arrays: Mapping[Place, Array], dtype: DType, device: str | None) -> dict[Place, Tensor]:
-    """Returns tensors that are views of one memory: those whose strides the steps of a view can make."""
+    """Returns tensors that are views of one memory, if steps of a view can express their strides."""
     memory = Tensor(elements, dtype, device)
     views: dict[Place, Tensor] = {}
     for place, array in arrays.items():
@@ -205,7 +205,7 @@ DTYPE_NAMES: dict[DType, str] = {
 class StorageKind(Record):
     """A class of storages.
 
-    dtype:  of its elements; None: bytes, whose tensors say it
+    dtype:  dtype of its elements; None: untyped bytes
     """
 
     dtype: DType | None
@@ -253,7 +253,7 @@ def _shape(values: Any = ()) -> tuple[Any, ...]:
 
 
 def _device(name: Any, number: Any = None) -> Any:
-    """Returns a device; each process has one of a kind, number 0."""
+    """Returns a device; each process has one of each kind, number 0."""
     if type(name) is not str or not (number is None or type(number) is int):
         raise TypeError
     try:
@@ -291,7 +291,7 @@ VALUES: dict[str, Any] = {
 
 
 def _check_flags(flags: Any) -> None:
-    """Raises DataError for tensors that PyTorch negates or conjugates when it reads them: the file has other numbers."""
+    """Raises DataError for tensors that PyTorch negates or conjugates on reading: their numbers in the file differ."""
     if flags is not None and not isinstance(flags, dict):
         raise TypeError
     if flags and any(flags.values()):
@@ -329,7 +329,7 @@ def torch_names(storages: Storages) -> Mapping[str, Any]:
         return data
 
     def other_tensor(function: Any, kind: Any, args: Any, state: Any = None) -> Any:
-        """Returns a tensor of a class of its own, or with attributes, as a plain one."""
+        """Returns a tensor of a subclass, or with attributes, as a plain one."""
         if function not in tensors.values():
             raise TypeError
         return function.build(*args)
@@ -348,7 +348,7 @@ def torch_names(storages: Storages) -> Mapping[str, Any]:
 
 # ---- reading ----
 MAGIC = 0x1950A86A20F9469CFC6C
-STREAM = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how the stream begins: the pickle of that number
+STREAM = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of the stream: a pickle of the magic number
 DeviceOf = Callable[[str], str | None]
 
 
@@ -359,15 +359,15 @@ def is_torch_stream(start: bytes) -> bool:
 
 # ---- the zip format ----
 def read_torch_zip(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: bool) -> Any:
-    """Returns the state in a zip file; its tensors have memory of their own.
+    """Returns the state in a zip file; its tensors have their own memory.
 
     Args:
-      nbytes:     of the file
-      device_of:  where tensors go, by where they were: "cpu", "cuda:0"
-      others:     objects of other classes come as Stored; else they are refused
+      nbytes:     size of the file
+      device_of:  a tensor's device in the file ("cpu", "cuda:0") -> its new device
+      others:     make objects of unknown classes Stored, instead of refusing them
 
     Raises:
-      DataError: the file is damaged or of another kind, or it has values that picograd does not have.
+      DataError: the file is damaged or of another kind, or has values that picograd lacks.
     """
     with opened_zip(file) as archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
@@ -396,11 +396,11 @@ def read_torch_zip(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: boo
 
 
 def _storage_id(identity: Any) -> tuple[DType | None, str, str, int]:
-    """Returns dtype, key, device and number of elements of a storage that a pickle names.
+    """Returns dtype, key, device and number of elements of a storage, from its persistent id.
 
     Raises:
-      DataError: it has a dtype that picograd does not have.
-      ValueError, TypeError: the name has another form.
+      DataError: it has a dtype that picograd lacks.
+      ValueError, TypeError: the id has another form.
     """
     word, kind, key, home, numel, *view = identity
     if word != "storage" or type(key) is not str or type(home) is not str or type(numel) is not int or numel < 0:
@@ -413,7 +413,7 @@ def _storage_id(identity: Any) -> tuple[DType | None, str, str, int]:
 
 
 def _nbytes(numel: int, dtype: DType | None) -> int:
-    """Returns the bytes of so many elements; those without a dtype are bytes."""
+    """Returns the bytes of this number of elements; those without a dtype are bytes."""
     return numel * (1 if dtype is None else dtype.itemsize)
 
 
@@ -457,7 +457,7 @@ def read_torch_stream(file: BinaryIO, nbytes: int, device_of: DeviceOf, others: 
 
 
 def _starts(file: BinaryIO, nbytes: int, storages: Sequence[Storage], is_little: bool) -> dict[str, int]:
-    """Returns where the bytes of each storage begin, by key; the file is at the number of elements of the first one."""
+    """Returns the start of each storage's bytes, by key; the file is at the number of elements of the first."""
     starts = {}
     for storage in storages:
         count = int.from_bytes(file.read(8), "little" if is_little else "big")
@@ -476,18 +476,18 @@ LONG_NBYTES_MAX = 255  # of an integer that torch.load reads
 
 
 class TorchFile:
-    """A state on its way into a file.
+    """A state that is being written to a file.
 
     Raises:
-      ArgumentError: something in the state is a value that torch.load(weights_only=True) does not read; it is named.
+      ArgumentError: a value in the state cannot be read by torch.load(weights_only=True); the error names it.
     """
 
     def __init__(self, state: Any):
         self.parts: list[bytes] = []
         self.memo: dict[int, int] = {}
-        self.kept: list[Any] = []  # whose id() is in the memo
+        self.kept: list[Any] = []  # kept alive, since their id() is in the memo
         self.storages: list[Tensor] = []  # by key
-        self.keys: dict[int, int] = {}  # key of the storage of each cell that has one
+        self.keys: dict[int, int] = {}  # key of each cell's storage
         tensors: dict[int, Tensor] = {}
         _collect(state, tensors, 0, set())
         realize(tensors.values())
@@ -497,7 +497,7 @@ class TorchFile:
         self.pickled = b"\x80\x02" + b"".join(self.parts) + b"."
 
     def write_to(self, file: Any) -> None:
-        """Writes the file, one storage after the other."""
+        """Writes the file, and then one storage after the other."""
         with zipfile.ZipFile(file, "w") as archive:
             write_entry(archive, "archive/data.pkl", self.pickled)
             write_entry(archive, "archive/byteorder", b"little")
@@ -509,7 +509,7 @@ class TorchFile:
 
     # ---- values ----
     def write(self, path: str, value: Any) -> None:
-        """Adds a value; one that was added before is referred to."""
+        """Adds a value; a repeated one becomes a reference."""
         place = self.memo.get(id(value))
         if place is not None:
             self.parts.append(b"h" + bytes([place]) if place < 256 else b"j" + struct.pack("<I", place))
@@ -531,7 +531,7 @@ class TorchFile:
             self.scalar(path, value)
 
     def remember(self, value: Any) -> None:
-        """Notes the place of the value that was just made."""
+        """Stores the last value's place in the memo."""
         place = self.memo[id(value)] = len(self.memo)
         self.kept.append(value)
         self.parts.append(b"q" + bytes([place]) if place < 256 else b"r" + struct.pack("<I", place))
@@ -544,7 +544,7 @@ class TorchFile:
         self.parts.append(end)
 
     def mapping(self, path: str, value: Mapping[Any, Any]) -> None:
-        """Adds a dict, or an OrderedDict as one."""
+        """Adds a dict, or an OrderedDict."""
         if isinstance(value, OrderedDict):
             self.call("collections OrderedDict", [])
         else:
@@ -596,7 +596,7 @@ class TorchFile:
             )
 
     def integer(self, path: str, value: int) -> None:
-        """Adds an integer in as few bytes as fit it."""
+        """Adds an integer in as few bytes as possible."""
         data = int(value).to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
         if len(data) > LONG_NBYTES_MAX:
             raise ArgumentError(f"save: {path} is an integer of {len(data)} bytes; {LONG_NBYTES_MAX} fit.")
@@ -607,7 +607,7 @@ class TorchFile:
 
     # ---- tensors ----
     def tensor(self, value: Tensor) -> None:
-        """Adds a tensor: its storage, and the part of it that the tensor shows."""
+        """Adds a tensor: its storage, and its part of that."""
         key, place = self.place_of(value)
         is_parameter = getattr(value, "_role", None) == "parameter"
         storage_name = STORAGE_NAMES.get(value.dtype)
@@ -634,10 +634,10 @@ class TorchFile:
             self.parts.append(b"tR")
 
     def place_of(self, value: Tensor) -> tuple[int, Place]:
-        """Returns the key of a tensor's storage and the part it shows; a shared storage is kept whole."""
+        """Returns the key of a tensor's storage and the tensor's part of it; a shared storage is written whole."""
         shape = tuple(int(dim) for dim in value.shape)
         shown = None
-        if self.num_views[id(value.cell)] > 1 or value.numel() > value.cell.op.numel:  # else it is kept in order
+        if self.num_views[id(value.cell)] > 1 or value.numel() > value.cell.op.numel:  # else row-major
             line = np.empty([int(dim) for dim in value.cell.op.shape], value.dtype.numpy)
             shown = stepped(line, shown_steps(value)) if line.size and value.cell.op.dtype is value.dtype else None
         if shown is None:
@@ -655,7 +655,7 @@ class TorchFile:
         return self.keys[id(value.cell)], Place(value.dtype, offset, shape, tuple(strides))
 
     def new_storage(self, value: Tensor) -> int:
-        """Returns the key of a storage with all elements of a tensor, in order."""
+        """Returns the key of a storage with all elements of a tensor, in row-major order."""
         self.storages.append(value)
         return len(self.storages) - 1
 
@@ -679,7 +679,7 @@ def _collect(value: Any, tensors: dict[int, Tensor], depth: int, seen: set[int])
 
 
 def hint_for(value: Any) -> str | None:
-    """Returns the remedy for a value that has no place in a file of tensors."""
+    """Returns a hint for a value that files of tensors cannot hold."""
     if hasattr(value, "state_dict"):
         return "save its state_dict()."
     return "Tensor(array)" if isinstance(value, np.ndarray) else None

@@ -1,4 +1,4 @@
-"""Batches for training, with PyTorch's classes by their names: data sets, the order of examples, the loader."""
+"""Batches for training, by PyTorch's names: data sets, samplers, the loader."""
 
 from picograd_loader.datasets import (
     BatchSampler,

@@ -1,7 +1,7 @@
-"""Data sets: examples by number, or one after the other; samplers: the order in which a loader takes them.
+"""Data sets: examples by index, or by iteration; samplers: the order in which a loader takes them.
 
-A data set may know a faster way to a batch than one example after the other: `batch(numbers)`, which the loader asks for
-where it collates by itself. That of tensors is one gather each.
+A data set may have a faster way to a batch than single examples: `batch(numbers)`, which the loader calls with its default
+collate_fn. For tensors it is one gather each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from picograd.tensor.tensor import Tensor
 
 
 class Dataset(Shown):
-    """Base of data sets with examples by number: subclasses define `__getitem__`, and mostly `__len__`.
+    """Base of data sets with examples by index: subclasses define `__getitem__`, and usually `__len__`.
 
     >>> class Squares(utils.data.Dataset):
     ...     def __len__(self): return 3
@@ -34,7 +34,7 @@ class Dataset(Shown):
     """
 
     def __class_getitem__(cls, types: Any) -> GenericAlias:
-        return GenericAlias(cls, types)  # Dataset[Tensor], as programs with types write
+        return GenericAlias(cls, types)  # Dataset[Tensor], in typed programs
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}.__getitem__: a data set says what its examples are.")
@@ -44,7 +44,7 @@ class Dataset(Shown):
 
 
 class IterableDataset(Dataset):
-    """Base of data sets that come one example after the other: subclasses define `__iter__`.
+    """Base of data sets that are iterated: subclasses define `__iter__`.
 
     >>> class Squares(utils.data.IterableDataset):
     ...     def __iter__(self): return (number * number for number in range(3))
@@ -60,7 +60,7 @@ class IterableDataset(Dataset):
 
 
 class TensorDataset(Dataset):
-    """Examples that are the rows of tensors: number i is (a[i], b[i], ...).
+    """Examples from the rows of tensors: example i is (a[i], b[i], ...).
 
     Raises:
       ArgumentError: no tensors are given.
@@ -88,7 +88,7 @@ class TensorDataset(Dataset):
         return int(self.tensors[0].shape[0])
 
     def batch(self, numbers: Sequence[int]) -> list[Tensor]:
-        """Returns the rows of these numbers, of each tensor at once.
+        """Returns the rows `numbers` of all tensors.
 
         >>> utils.data.TensorDataset(Tensor([1.0, 2.0, 3.0])).batch([2, 0])
         [Tensor([3., 1.])]
@@ -98,13 +98,13 @@ class TensorDataset(Dataset):
 
 
 class StackDataset(Dataset):
-    """Data sets in parallel: example i is that of each, in a tuple, or by name in a dict.
+    """Data sets in parallel: example i has that of each, as a tuple, or by name as a dict.
 
     Args:
-      args, kwargs:  the data sets, of one length, all without names or all with
+      args, kwargs:  data sets of one length, all without names or all with names
 
     Raises:
-      ArgumentError: no data sets, some with a name and some without, or of different lengths or none.
+      ArgumentError: no data sets, names for only some, or lengths that differ or are missing.
 
     >>> data = utils.data.StackDataset(x=[1, 2], y=[3, 4])
     >>> data[1]
@@ -130,14 +130,14 @@ class StackDataset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Data sets one behind the other.
+    """Concatenated data sets.
 
     Args:
-      datasets:  with lengths and items by number
+      datasets:  data sets with lengths and examples by index
 
     Raises:
       ArgumentError: no data sets, or one without a length.
-      IndexingError: (of an item) there is no example of that number.
+      IndexingError: (of an item) the index is out of range.
 
     >>> data = utils.data.ConcatDataset([[1, 2], [3]])
     >>> len(data), data[2], data[-3]
@@ -162,7 +162,7 @@ class ConcatDataset(Dataset):
 
 
 class ChainDataset(IterableDataset):
-    """Iterables one behind the other.
+    """Concatenated iterables.
 
     Args:
       datasets:  the iterables
@@ -182,11 +182,11 @@ class ChainDataset(IterableDataset):
 
 
 class Subset(Dataset):
-    """Some examples of a data set.
+    """A subset of a data set.
 
     Args:
-      dataset:  with items by number
-      indices:  which of them
+      dataset:  a data set with examples by index
+      indices:  indices of the subset
 
     >>> utils.data.Subset(["a", "b", "c"], [2, 0])[0]
     'c'
@@ -204,20 +204,20 @@ class Subset(Dataset):
     def __getattr__(self, name: str) -> Any:
         if name != "batch":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        batch = self.dataset.batch  # AttributeError where the data set itself has none
+        batch = self.dataset.batch  # AttributeError if the data set itself has none
         return lambda numbers: batch([self.indices[i] for i in numbers])
 
 
 def random_split(dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None) -> list[Subset]:
-    """Returns parts of a data set that have no example in common, chosen at random.
+    """Splits a data set at random into disjoint parts.
 
     Args:
-      dataset:    with a length
-      lengths:    numbers of examples, or fractions that sum to 1: the remainder goes to the first parts
-      generator:  draws the order; None: the default one
+      dataset:    a data set with a length
+      lengths:    numbers of examples, or fractions that sum to 1; the remainder goes to the first parts
+      generator:  source of the random order; None: the default one
 
     Raises:
-      ArgumentError: the lengths do not sum to that of the data set, or it has none.
+      ArgumentError: the lengths do not sum to the data set's, or it has none.
 
     >>> [len(part) for part in utils.data.random_split(range(10), [0.75, 0.25])]
     [8, 2]
@@ -245,7 +245,7 @@ def _length_of(function: str, dataset: Any) -> int:
 
 # ---- samplers ----
 class Sampler(Shown):
-    """Base of samplers: subclasses define `__iter__`, and `__len__` where it is known.
+    """Base of samplers: subclasses define `__iter__`, and `__len__` if it is known.
 
     >>> class Even(utils.data.Sampler):
     ...     def __iter__(self): return iter(range(0, 6, 2))
@@ -261,10 +261,10 @@ class Sampler(Shown):
 
 
 class SequentialSampler(Sampler):
-    """All numbers in order.
+    """All indices in order.
 
     Args:
-      data_source:  with a length
+      data_source:  a data set with a length
 
     >>> list(utils.data.SequentialSampler("abc"))
     [0, 1, 2]
@@ -281,13 +281,13 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """All numbers in another random order each time, or with `replacement` numbers drawn independently.
+    """All indices in a new random order each time, or with `replacement` independent draws.
 
     Args:
-      data_source:  with a length
-      replacement:  a number can come more than once
-      num_samples:  how many to draw; None: as many as there are
-      generator:    draws them; None: the default one
+      data_source:  a data set with a length
+      replacement:  allow repeated indices
+      num_samples:  number of draws; None: the length
+      generator:    source of the draws; None: the default one
 
     Raises:
       ArgumentError: num_samples is not positive.
@@ -328,11 +328,11 @@ class RandomSampler(Sampler):
 
 
 class SubsetRandomSampler(Sampler):
-    """Given numbers in another random order each time.
+    """Given indices in a new random order each time.
 
     Args:
-      indices:    the numbers
-      generator:  draws the order; None: the default one
+      indices:    the indices
+      generator:  source of the order; None: the default one
 
     >>> sorted(utils.data.SubsetRandomSampler([4, 2]))
     [2, 4]
@@ -350,13 +350,13 @@ class SubsetRandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """Numbers drawn with probabilities in proportion to weights.
+    """Indices drawn with probabilities proportional to weights.
 
     Args:
-      weights:      one for each number, not negative
-      num_samples:  how many to draw
-      replacement:  a number can come more than once
-      generator:    draws them; None: the default one
+      weights:      nonnegative, one per index
+      num_samples:  number of draws
+      replacement:  allow repeated indices
+      generator:    source of the draws; None: the default one
 
     Raises:
       ArgumentError: num_samples is not positive.
@@ -381,7 +381,7 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """The numbers of another sampler in lists of batch_size; the last may be shorter, with drop_last it is left out.
+    """Another sampler's indices in lists of batch_size; a shorter last list is left out with drop_last.
 
     Raises:
       ArgumentError: batch_size is not positive.

@@ -1,4 +1,4 @@
-"""Batches from numbers of examples: the work of a loader itself, or of its workers."""
+"""Batches from indices: the work of a loader itself, or of its workers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Fetch(Record):
     """The way in which a loader makes a batch.
 
     dataset:     the examples
-    collate_fn:  makes a batch of a list of them; of one of them where they come without batches
-    collates:    whether that is the loader's own: then a data set's own way to a batch will do
-    batched:     whether numbers come in lists
-    batch_size:  of a data set that is iterated over; None: single examples
-    drop_last:   of such a data set: leaves out a last batch that is shorter
+    collate_fn:  makes a batch from a list of examples; without batches, converts one example
+    collates:    collate_fn is the default: then a data set's own batch() may be used
+    batched:     indices come in lists
+    batch_size:  for a data set that is iterated; None: single examples
+    drop_last:   for such a data set: leave out a shorter last batch
     """
 
     dataset: Any
@@ -36,10 +36,10 @@ class Fetch(Record):
     drop_last: bool
 
     def of(self, numbers: Any) -> Any:
-        """Returns the batch of some numbers, or the example of one number.
+        """Returns the batch for a list of indices, or the example for a single index.
 
         Raises:
-          ArgumentError: the data set, or the function that makes a batch, raises StopIteration, which would end the pass.
+          ArgumentError: the data set or collate_fn raises StopIteration, which would end the pass silently.
         """
         try:
             return self._made(numbers)
@@ -53,12 +53,12 @@ class Fetch(Record):
         batch = getattr(self.dataset, "batch", None) if self.collates else None
         if batch is not None:
             return batch(numbers)
-        several = getattr(self.dataset, "__getitems__", None)  # PyTorch's name for many examples at once
+        several = getattr(self.dataset, "__getitems__", None)  # PyTorch's name for several examples at once
         examples = [written(self.dataset[number]) for number in numbers] if several is None else several(numbers)
         return self.collate_fn(examples)
 
     def stream(self) -> Iterator[Any]:
-        """Returns the batches of a data set that is iterated over."""
+        """Yields the batches of a data set that is iterated."""
         examples = map(written, self.dataset)
         if self.batch_size is None:
             yield from map(self.collate_fn, examples)
@@ -70,11 +70,11 @@ class Fetch(Record):
 
 # ---- workers ----
 class WorkerInfo(Record):
-    """Facts about a worker.
+    """Properties of a worker.
 
     id:           its number, from 0
-    num_workers:  how many there are
-    seed:         of its random numbers
+    num_workers:  number of workers
+    seed:         seed of its random numbers
     dataset:      its copy of the data set
     """
 
@@ -84,19 +84,19 @@ class WorkerInfo(Record):
     dataset: Any
 
 
-_info: WorkerInfo | None = None  # of this process, where it is a worker
+_info: WorkerInfo | None = None  # of this process, if it is a worker
 
 
 def become_worker(info: WorkerInfo) -> None:
-    """Has this process be a worker."""
+    """Makes this process a worker."""
     global _info
     _info = info
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """Returns facts about the worker that calls this: id, num_workers, seed, dataset; None outside workers.
+    """Returns the properties of the calling worker: id, num_workers, seed, dataset; None outside workers.
 
-    An IterableDataset is iterated over in each worker, so it asks which part of the examples is this worker's.
+    Each worker iterates over an IterableDataset, which can ask here for its part of the examples.
 
     >>> class Count(utils.data.IterableDataset):
     ...     def __iter__(self):
@@ -110,10 +110,10 @@ def get_worker_info() -> WorkerInfo | None:
 
 # ---- from examples to a batch ----
 def written(example: Any) -> Any:
-    """Returns an example, computed now if writes in place are pending.
+    """Returns an example, computed now if it has pending writes in place.
 
-    Why: these join the next plan, and a plan of a whole batch is another one for each mixture of examples, such as words of
-    different lengths that are written into rows of zeros.
+    Why: these would join the next plan, and each mixture of examples in a batch, such as words of different lengths written
+    into rows of zeros, would need its own plan.
     """
     if pending.writes.data:
         realize(_tensors(example))
@@ -130,13 +130,13 @@ def _tensors(example: Any) -> Iterator[Tensor]:
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Returns a batch of examples as one: tensors, arrays and numbers stacked, containers item by item, texts as a list.
+    """Collates a list of examples, `batch`: tensors, arrays and numbers are stacked, containers item by item, texts listed.
 
-    Floats of Python become float64, as PyTorch has it.
+    Python floats become float64, as in PyTorch.
 
     Raises:
       ShapeError:    tensors of different shapes, or sequences of different lengths.
-      ArgumentTypeError: examples of another type.
+      ArgumentTypeError: examples of an unsupported type.
 
     >>> utils.data.default_collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': Tensor([1, 2]), 'name': ['a', 'b']}
@@ -167,9 +167,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def _stacked(examples: Sequence[Tensor]) -> Tensor:
-    """Returns examples as one tensor: rows of one tensor in one plan, others copied or computed one by one.
+    """Returns examples as one tensor: rows of one tensor by one plan, others copied or computed one by one.
 
-    Why: examples that were flipped at random, or not, would make a plan for each combination in a batch.
+    Why: examples that may have been flipped at random would need a plan per combination in a batch.
     """
     if len({example.cell for example in examples}) == 1:
         return Tensor.stack(list(examples))
@@ -182,7 +182,7 @@ def _stacked(examples: Sequence[Tensor]) -> Tensor:
 
 
 def default_convert(example: Any) -> Any:
-    """Returns an example with its arrays as tensors.
+    """Returns an example with arrays converted to tensors.
 
     >>> import numpy as np
     >>> utils.data.default_convert({"x": np.array([1, 2]), "name": "a"})

@@ -1,6 +1,6 @@
-"""Images as arrays (..., C, H, W), turned, cut and coloured, by the names of torchvision.transforms.functional.
+"""Images as arrays (..., C, H, W), rotated, cropped and recoloured, by torchvision.transforms.functional's names.
 
-Whole numbers are colours of 0 to 255, floats of 0 to 1. The result has the dtype of the image.
+Integers are colours in 0 to 255, floats in 0 to 1. The result has the dtype of the image.
 
 Source: Smith 1978, "Color gamut transform pairs" (hue, saturation, value); ITU-R BT.601 (grey).
 
@@ -20,13 +20,13 @@ from picograd.errors import ArgumentError, ShapeError
 Image = np.ndarray[Any, Any]
 Mode = Literal["constant", "edge", "reflect", "symmetric"]
 Interpolation = Literal["nearest", "bilinear"]
-GREY = np.array([0.2989, 0.587, 0.114])  # parts of red, green and blue
+GREY = np.array([0.2989, 0.587, 0.114])  # weights of red, green and blue
 BYTE_MAX = 255
 
 
 # ---- places ----
 def hflip(img: Image) -> Image:
-    """Returns the image with left and right exchanged.
+    """Mirrors the image horizontally.
 
     >>> hflip(np.array([[[1, 2, 3]]])).tolist()
     [[[3, 2, 1]]]
@@ -35,17 +35,17 @@ def hflip(img: Image) -> Image:
 
 
 def vflip(img: Image) -> Image:
-    """Returns the image with top and bottom exchanged."""
+    """Mirrors the image vertically."""
     return img[..., ::-1, :]
 
 
 def pad(img: Image, padding: int | Sequence[int], fill: float = 0, padding_mode: Mode = "constant") -> Image:
-    """Returns the image with pixels around it.
+    """Pads the image.
 
     Args:
-      padding:       on all sides; or (left and right, top and bottom); or (left, top, right, bottom)
-      fill:          of "constant"
-      padding_mode:  "constant"; "edge" repeats the last pixel; "reflect" and "symmetric" mirror, without it and with it
+      padding:       for all sides; or (left and right, top and bottom); or (left, top, right, bottom)
+      fill:          value of "constant"
+      padding_mode:  "constant"; "edge" repeats the last pixel; "reflect" mirrors without the edge, "symmetric" with it
 
     >>> pad(np.array([[[1, 2, 3]]]), (2, 0), padding_mode="reflect").tolist()
     [[[3, 2, 1, 2, 3, 2, 1]]]
@@ -60,7 +60,7 @@ def pad(img: Image, padding: int | Sequence[int], fill: float = 0, padding_mode:
 
 
 def crop(img: Image, top: int, left: int, height: int, width: int) -> Image:
-    """Returns a part of the image; what is beyond it is 0.
+    """Returns a part of the image; pixels outside are 0.
 
     >>> crop(np.arange(9).reshape(1, 3, 3), 1, 1, 2, 3).tolist()
     [[[4, 5, 0], [7, 8, 0]]]
@@ -73,7 +73,7 @@ def crop(img: Image, top: int, left: int, height: int, width: int) -> Image:
 
 
 def center_crop(img: Image, output_size: int | Sequence[int]) -> Image:
-    """Returns the middle of the image, (height, width); what is beyond it is 0."""
+    """Returns the center of the image, (height, width); pixels outside are 0."""
     height, width = size_of("center_crop", output_size)
     gaps = [have - want for have, want in zip(img.shape[-2:], (height, width))]
     top, left = (round(gap / 2) if gap >= 0 else -(-gap // 2) for gap in gaps)
@@ -81,12 +81,12 @@ def center_crop(img: Image, output_size: int | Sequence[int]) -> Image:
 
 
 def resize(img: Image, size: int | Sequence[int], interpolation: Interpolation = "bilinear") -> Image:
-    """Returns the image with another number of pixels.
+    """Resizes the image.
 
-    A pixel of a smaller image is a mean of those that it covers, with weights that fall in a straight line (antialias).
+    A pixel of a smaller image is a mean of those that it covers, with linearly decreasing weights (antialias).
 
     Args:
-      size:  (height, width); or the length of the shorter side, so that the image keeps its form
+      size:  (height, width); or the length of the shorter side, with the aspect ratio kept
     """
     rows, columns = img.shape[-2:]
     if isinstance(size, int):
@@ -103,7 +103,7 @@ def resize(img: Image, size: int | Sequence[int], interpolation: Interpolation =
 
 
 def weights(old: int, new: int) -> Image:
-    """Returns the weights (new, old) of pixels along a side, each row with the sum 1.
+    """Returns the weights (new, old) of pixels along a side; each row sums to 1.
 
     >>> weights(2, 4).tolist()
     [[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]]
@@ -117,11 +117,11 @@ def weights(old: int, new: int) -> Image:
 
 
 def rotate(img: Image, angle: float, interpolation: Interpolation = "nearest", fill: float = 0) -> Image:
-    """Returns the image turned about its middle, in the same number of pixels.
+    """Rotates the image about its center; its size stays.
 
     Args:
-      angle:  degrees, against the clock
-      fill:   of pixels that come from beyond the image
+      angle:  degrees, counterclockwise
+      fill:   value of pixels from outside the image
 
     >>> rotate(np.array([[[1, 2], [3, 4]]]), 90).tolist()
     [[[2, 4], [1, 3]]]
@@ -142,7 +142,7 @@ def rotate(img: Image, angle: float, interpolation: Interpolation = "nearest", f
 
 
 def sampled(img: Image, down: Image, right: Image, fill: float) -> Image:
-    """Returns the pixels at some places (H, W), `fill` beyond the image."""
+    """Returns the pixels at positions (H, W), `fill` outside the image."""
     rows, columns = img.shape[-2:]
     is_inside = (down >= 0) & (down < rows) & (right >= 0) & (right < columns)
     found = img[..., down.clip(0, rows - 1), right.clip(0, columns - 1)]
@@ -150,7 +150,7 @@ def sampled(img: Image, down: Image, right: Image, fill: float) -> Image:
 
 
 def erase(img: Image, top: int, left: int, height: int, width: int, value: Any = 0) -> Image:
-    """Returns the image with another value, or others, in a part of it."""
+    """Replaces a part of the image by one or several values."""
     found = img.copy()
     found[..., top : top + height, left : left + width] = value
     return found
@@ -158,7 +158,7 @@ def erase(img: Image, top: int, left: int, height: int, width: int, value: Any =
 
 # ---- colours ----
 def normalize(img: Image, mean: Sequence[float], std: Sequence[float]) -> Image:
-    """Returns (img - mean) / std, each channel with numbers of its own.
+    """Returns (img - mean) / std, with mean and std per channel.
 
     >>> normalize(np.array([[[0.5]], [[1.0]]]), [0.5, 0.0], [1.0, 0.5]).tolist()
     [[[0.0]], [[2.0]]]
@@ -172,7 +172,7 @@ def normalize(img: Image, mean: Sequence[float], std: Sequence[float]) -> Image:
 
 
 def adjust_brightness(img: Image, brightness_factor: float) -> Image:
-    """Returns the image darker (factor below 1) or brighter: f img.
+    """Scales the brightness: f img, darker for a factor below 1.
 
     >>> adjust_brightness(np.array([[[0.25, 0.75]]]), 2.0).tolist()
     [[[0.5, 1.0]]]
@@ -181,21 +181,21 @@ def adjust_brightness(img: Image, brightness_factor: float) -> Image:
 
 
 def adjust_contrast(img: Image, contrast_factor: float) -> Image:
-    """Returns the image nearer to (factor below 1) or farther from its mean grey m: m + f (img - m)."""
+    """Scales the contrast around the mean grey m: m + f (img - m)."""
     kind = None if img.dtype.kind == "f" else np.float32
     return blended(img, grey(img).mean((-3, -2, -1), keepdims=True, dtype=kind), contrast_factor)
 
 
 def adjust_saturation(img: Image, saturation_factor: float) -> Image:
-    """Returns the image nearer to (factor below 1) or farther from its own grey; one of a single channel stays."""
+    """Scales the saturation around the image's own grey; single-channel images are unchanged."""
     return img if img.shape[-3] == 1 else blended(img, grey(img), saturation_factor)
 
 
 def adjust_hue(img: Image, hue_factor: float) -> Image:
-    """Returns the image with its colours moved along the circle of hues; one of a single channel stays.
+    """Rotates the hue; single-channel images are unchanged.
 
     Args:
-      hue_factor:  part of the circle, -0.5 to 0.5
+      hue_factor:  fraction of the hue circle, in [-0.5, 0.5]
 
     >>> adjust_hue(np.array([[[1.0]], [[0.0]], [[0.0]]]), 1 / 3).round(6).ravel().tolist()
     [0.0, 1.0, 0.0]
@@ -211,14 +211,14 @@ def adjust_hue(img: Image, hue_factor: float) -> Image:
     sixths = np.select([value == red, value == green], [(green - blue) / divisor, 2 + (blue - red) / divisor],
                        4 + (red - green) / divisor)  # fmt: skip
     moved = sixths + 6 * hue_factor
-    # A channel falls from the value by the chroma as the hue leaves it: Smith's six cases in one.
+    # A channel falls from the value by up to the chroma as the hue moves away from it: Smith's six cases in one.
     steps = [(number + moved) % 6 for number in (5, 3, 1)]
     found = np.stack([value - chroma * np.minimum(step, 4 - step).clip(0, 1) for step in steps], -3)
     return (found * (most if most == 1 else most + 1 - 1e-3)).astype(img.dtype)
 
 
 def grey(img: Image) -> Image:
-    """Returns the grey of an image, (..., 1, H, W), in its dtype."""
+    """Returns the image in grey, (..., 1, H, W), in its dtype."""
     if img.shape[-3] == 1:
         return img
     if img.shape[-3] != 3:
@@ -227,7 +227,7 @@ def grey(img: Image) -> Image:
 
 
 def blended(img: Image, other: Any, factor: float) -> Image:
-    """Returns factor img + (1 - factor) other, within the range of colours."""
+    """Returns factor img + (1 - factor) other, clamped to the range of colours."""
     if not (math.isfinite(factor) and factor >= 0):
         raise ArgumentError(f"the factor of a colour must be 0 or more, got {factor}.")
     most = 1 if img.dtype.kind == "f" else BYTE_MAX
@@ -236,12 +236,12 @@ def blended(img: Image, other: Any, factor: float) -> Image:
 
 # ---- shared ----
 def of_kind(found: Image, img: Image) -> Image:
-    """Returns numbers in the dtype of an image; whole ones are rounded."""
+    """Returns numbers in the dtype of an image; for integers they are rounded."""
     return found.astype(img.dtype) if img.dtype.kind == "f" else np.rint(found).clip(0, BYTE_MAX).astype(img.dtype)
 
 
 def size_of(function: str, size: int | Sequence[int]) -> tuple[int, int]:
-    """Returns (height, width); one number is both.
+    """Returns (height, width); a single number is both.
 
     Raises:
       ArgumentError: it is something else, or below 1.

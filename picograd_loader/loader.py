@@ -1,7 +1,7 @@
 """The loader: batches of examples, collated to tensors.
 
-Batches are made in this process when they are asked for, or ahead of time by workers. Pinned memory is taken, and changes
-nothing.
+Batches are made in this process on demand, or ahead of time by workers. Options for pinned memory are accepted, without
+effect.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from picograd.tensor.tensor import Tensor
 from picograd_loader.datasets import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 from picograd_loader.fetch import Fetch, default_collate, default_convert
 
-if TYPE_CHECKING:  # loaded when they are first asked for, by load_late
+if TYPE_CHECKING:  # loaded on first use, by load_late
     from picograd_loader.workers import Workers
 
 START_METHODS = ("fork", "spawn", "forkserver")
-AHEAD = 2  # batches that each worker makes ahead
+AHEAD = 2  # per worker
 
 
 class DataLoader(Shown):
     """Batches of a data set.
 
     Args:
-      dataset:        with a length and items by number, or an IterableDataset
-      batch_size:     examples in a batch; None: single examples, not collated
-      shuffle:        in another random order each time
-      sampler:        the numbers of examples, in order, instead of shuffle
-      batch_sampler:  lists of numbers, instead of batch_size, shuffle, sampler and drop_last
-      num_workers:    processes that make batches ahead of time; 0: they are made in this one, when they are asked for
+      dataset:        data set with a length and examples by index, or an IterableDataset
+      batch_size:     examples per batch; None: single examples, not collated
+      shuffle:        use a new random order each time
+      sampler:        indices of the examples, in order, instead of shuffle
+      batch_sampler:  lists of indices, instead of batch_size, shuffle, sampler and drop_last
+      num_workers:    number of processes that make batches ahead of time; 0: this process makes them on demand
       pin_memory, pin_memory_device:  accepted, without effect
-      timeout:        seconds to wait for a batch of a worker; 0: as long as it takes
-      worker_init_fn: called in each worker with its number, before it makes batches
-      multiprocessing_context:  how workers are started: "fork", "spawn", "forkserver", or a context of multiprocessing
+      timeout:        seconds to wait for a worker's batch; 0: without limit
+      worker_init_fn: called in each worker with its number, before its first batch
+      multiprocessing_context:  start method of workers: "fork", "spawn", "forkserver", or a context of multiprocessing
       prefetch_factor:     batches that each worker makes ahead; None: 2
-      persistent_workers:  workers stay from one pass over the data to the next
-      in_order:       False gives batches as they come
-      collate_fn:     makes a batch of a list of examples; None: default_collate
-      drop_last:      leaves out a last batch that is shorter
-      generator:      draws the order; None: the default one
+      persistent_workers:  keep workers from one pass over the data to the next
+      in_order:       False: give batches as they arrive
+      collate_fn:     makes a batch from a list of examples; None: default_collate
+      drop_last:      leave out a shorter last batch
+      generator:      source of the order; None: the default one
 
-    A worker has a copy of the data set and random numbers of its own, those of picograd, NumPy and module random; an
-    IterableDataset asks `get_worker_info` which of the examples it shall give. An error in a worker is raised here.
+    A worker has a copy of the data set and its own random numbers, those of picograd, NumPy and module random; an
+    IterableDataset asks `get_worker_info` for its part of the examples. An error in a worker is raised here.
 
     Raises:
-      ArgumentError: settings that exclude each other, or a number that is too small.
-      WorkerError:   (of a pass over it) a worker has died, or no batch came in time.
+      ArgumentError: options that exclude each other, or a number that is too small.
+      WorkerError:   (during a pass) a worker has died, or no batch arrived in time.
 
     >>> loader = utils.data.DataLoader(utils.data.TensorDataset(Tensor([1.0, 2.0, 3.0])), batch_size=2)
     >>> [batch.tolist() for (batch,) in loader], len(loader)
@@ -101,10 +101,10 @@ class DataLoader(Shown):
             if batch_size is not None:
                 batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.sampler, self.batch_sampler = sampler, batch_sampler
-        self._workers: Workers | None = None  # that have stayed
+        self._workers: Workers | None = None  # persistent workers
 
     def __iter__(self) -> Iterator[Any]:
-        finish_later()  # workers of a pass that was left may still be there
+        finish_later()  # workers of an unfinished pass may still exist
         if self.num_workers:
             return self._pass()
         fetch = self._fetch()
@@ -115,11 +115,11 @@ class DataLoader(Shown):
         return Fetch(self.dataset, self.collate_fn, self._collates, batched, self.batch_size, self.drop_last)
 
     def _numbers(self) -> Iterator[Any]:
-        """Returns an iterator over the numbers of the examples of each batch; over single numbers without batches."""
+        """Returns an iterator over the indices of each batch; over single indices without batches."""
         return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
 
     def _pass(self) -> Iterator[Any]:
-        """Returns the batches of a pass by workers: new ones, or persistent ones."""
+        """Returns the batches of a pass by workers, new or persistent ones."""
         workers, late = self._workers, load_late("picograd_loader.workers")
         if workers is None or not len(workers):
             seed = int(Tensor.randint(0, 2**31 - 1, (), generator=self.generator).item())
@@ -146,7 +146,7 @@ class DataLoader(Shown):
 def _check_settings(
     is_iterable: bool, batch_size: int | None, shuffle: bool, sampler: Any, batch_sampler: Any, drop_last: bool
 ) -> None:
-    """Raises ArgumentError where settings exclude each other."""
+    """Raises ArgumentError for options that exclude each other."""
     if batch_size is not None and (not is_integer(batch_size) or batch_size < 1):
         raise ArgumentError(f"DataLoader: batch_size must be a positive integer or None, got {batch_size!r}.")
     if is_iterable and (shuffle or sampler is not None or batch_sampler is not None):
@@ -160,7 +160,7 @@ def _check_settings(
 
 
 def _check_workers(num_workers: int, timeout: float, context: Any, prefetch_factor: int | None, stay: bool) -> None:
-    """Raises ArgumentError where settings of workers are wrong, or there are no workers to have them."""
+    """Raises ArgumentError for wrong options of workers, or options of workers without any."""
     if not is_integer(num_workers) or num_workers < 0:
         raise ArgumentError(
             f"DataLoader: num_workers must be a number of processes, got {num_workers!r}.",

@@ -1,10 +1,10 @@
-"""Transforms of images, most of them by chance each time: classes by torchvision.transforms' names and meaning.
+"""Transforms of images, mostly random: classes by torchvision.transforms' names.
 
     augment = Compose([ToTensor(), RandomCrop(32, padding=4), RandomHorizontalFlip()])
 
-An image is an array or a Tensor (..., C, H, W), and so is what comes of it; ToTensor makes one of another library's image,
-(H, W, C). All images of a batch get the same draw, as in torchvision. Draws follow from picograd's seed
-(`pg.manual_seed`), also in the workers of a DataLoader.
+An image is an array or a Tensor (..., C, H, W), as is the result; ToTensor converts other libraries' images, (H, W, C). All
+images of a batch get the same random numbers, as in torchvision. They follow from picograd's seed (`pg.manual_seed`), also
+in the workers of a DataLoader.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ __all__ = [
 ]  # fmt: skip
 
 functional = images
-TRIES = 10  # of a part with a random form that has to fit into an image
-FORM_MIN = 1e-6  # a logarithm is taken of it
+TRIES = 10  # to find a random part that fits into an image
+FORM_MIN = 1e-6  # its logarithm is taken
 Draws = np.random.Generator
 
 
 class Transform:
-    """A transform of an image. A subclass says how, by `apply`."""
+    """A transform of an image. Subclasses define `apply`."""
 
     def __call__(self, img: Any) -> Any:
-        """Returns the image, transformed.
+        """Returns the transformed image.
 
         Raises:
-          PicogradError: it is not an image of this form.
+          PicogradError: the transform does not accept the image.
         """
         if not isinstance(img, (Tensor, np.ndarray)):
             fact = f"{type(self).__name__}: an image is an array or a Tensor (..., C, H, W), got a {type(img).__name__}."
@@ -50,17 +50,17 @@ class Transform:
         return Tensor(np.ascontiguousarray(found)) if isinstance(img, Tensor) else found
 
     def apply(self, img: Image, rng: Draws) -> Image:
-        """Returns the image, transformed as draws say."""
+        """Returns the transformed image, with random numbers from `draws`."""
         raise NotImplementedError
 
 
 def draws() -> Draws:
-    """Returns draws of NumPy's whose seed is the next draw of picograd's."""
+    """Returns a NumPy generator whose seed is picograd's next draw."""
     return np.random.default_rng(int(Tensor.randint(0, 2**31 - 1, (), device="cpu").item()))
 
 
 class Compose:
-    """Transforms, one after the other.
+    """Transforms applied in order.
 
     >>> Compose([Pad(1), CenterCrop(3)])(np.ones((1, 1, 1))).tolist()
     [[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]]
@@ -70,7 +70,7 @@ class Compose:
         self.transforms = [*transforms]
 
     def __call__(self, img: Any) -> Any:
-        """Returns the image, transformed."""
+        """Returns the transformed image."""
         for transform in self.transforms:
             img = transform(img)
         return img
@@ -78,7 +78,7 @@ class Compose:
 
 # ---- the same each time ----
 class ToTensor:
-    """Makes a Tensor of floats (C, H, W) of an image (H, W, C) or (H, W); bytes are divided by 255.
+    """Converts an image (H, W, C) or (H, W) to a Tensor of floats (C, H, W); bytes are divided by 255.
 
     >>> ToTensor()(np.array([[0, 51, 255]], np.uint8)).tolist()
     [[[0.0, 0.20000000298023224, 1.0]]]
@@ -94,7 +94,7 @@ class ToTensor:
 
 
 class Normalize(Transform):
-    """Subtracts a mean and divides by a deviation: (img - mean) / std, each channel with its own."""
+    """Subtracts a mean and divides by a standard deviation: (img - mean) / std, per channel."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]):
         self.mean, self.std = mean, std
@@ -105,7 +105,7 @@ class Normalize(Transform):
 
 
 class Pad(Transform):
-    """Puts pixels around an image; as `functional.pad`."""
+    """Pads an image, as `functional.pad` does."""
 
     def __init__(self, padding: int | Sequence[int], fill: float = 0, padding_mode: Mode = "constant"):
         self.padding, self.fill, self.padding_mode = padding, fill, padding_mode
@@ -116,7 +116,7 @@ class Pad(Transform):
 
 
 class CenterCrop(Transform):
-    """Cuts the middle out of an image; as `functional.center_crop`."""
+    """Crops the center of an image, as `functional.center_crop` does."""
 
     def __init__(self, size: int | Sequence[int]):
         self.size = size_of("CenterCrop", size)
@@ -127,7 +127,7 @@ class CenterCrop(Transform):
 
 
 class Resize(Transform):
-    """Gives an image another number of pixels; as `functional.resize`."""
+    """Resizes an image, as `functional.resize` does."""
 
     def __init__(self, size: int | Sequence[int], interpolation: Interpolation = "bilinear"):
         size_of("Resize", size)
@@ -140,7 +140,7 @@ class Resize(Transform):
 
 # ---- by chance ----
 class RandomHorizontalFlip(Transform):
-    """Exchanges left and right, with a probability.
+    """Mirrors horizontally, with a probability.
 
     >>> RandomHorizontalFlip(p=1.0)(np.array([[[1, 2]]])).tolist()
     [[[2, 1]]]
@@ -157,18 +157,18 @@ class RandomHorizontalFlip(Transform):
 
 
 class RandomVerticalFlip(RandomHorizontalFlip):
-    """Exchanges top and bottom, with a probability."""
+    """Mirrors vertically, with a probability."""
 
     flip = staticmethod(images.vflip)
 
 
 class RandomCrop(Transform):
-    """Cuts a part out of an image, any with the same probability.
+    """Crops a random part of an image.
 
     Args:
-      size:           of the part
-      padding:        around the image before it is cut; as `functional.pad`
-      pad_if_needed:  an image that is too small gets pixels on both sides
+      size:           size of the part
+      padding:        padding of the image before cropping, as in `functional.pad`
+      pad_if_needed:  pad an image that is too small on both sides
 
     >>> RandomCrop(2)(np.zeros((3, 8, 8))).shape
     (3, 2, 2)
@@ -196,12 +196,12 @@ class RandomCrop(Transform):
 
 
 class RandomResizedCrop(Transform):
-    """Cuts a part of random area and form out of an image, and gives it a number of pixels.
+    """Crops a part of random area and aspect ratio, and resizes it.
 
     Args:
-      size:   of the result
-      scale:  least and greatest area, as a part of the image's
-      ratio:  least and greatest width / height
+      size:   size of the result
+      scale:  smallest and largest area, as a fraction of the image's
+      ratio:  smallest and largest width / height
 
     Source:   Szegedy et al. 2014, arXiv:1409.4842, section 6.
     """
@@ -217,7 +217,7 @@ class RandomResizedCrop(Transform):
         """As Transform."""
         rows, columns = img.shape[-2:]
         part = part_of(rows, columns, self.scale, self.ratio, rng)
-        if part is None:  # the middle, as large as the ratio lets it be
+        if part is None:  # the center, as large as the ratio allows
             width = min(columns, round(rows * self.ratio[1]))
             height = min(rows, round(columns / self.ratio[0]))
             part = (rows - height) // 2, (columns - width) // 2, height, width
@@ -225,10 +225,10 @@ class RandomResizedCrop(Transform):
 
 
 class RandomRotation(Transform):
-    """Turns an image about its middle, by an angle of an interval.
+    """Rotates an image about its center by a random angle.
 
     Args:
-      degrees:  greatest angle, to both sides; or the least and the largest
+      degrees:  largest angle in both directions; or smallest and largest
     """
 
     def __init__(self, degrees: float | Sequence[float], interpolation: Interpolation = "nearest", fill: float = 0):
@@ -245,8 +245,8 @@ class ColorJitter(Transform):
     """Changes brightness, contrast, saturation and hue, in random order.
 
     Args:
-      brightness, contrast, saturation:  a factor is drawn from max(0, 1 - x) to 1 + x; or from the pair that is given
-      hue:                               from -x to x, parts of the circle of hues; or from the pair, within -0.5 to 0.5
+      brightness, contrast, saturation:  the factor is uniform in [max(0, 1 - x), 1 + x], or in the given pair
+      hue:                               uniform in [-x, x], fractions of the hue circle; or in the pair, within [-0.5, 0.5]
     """
 
     def __init__(
@@ -274,13 +274,13 @@ class ColorJitter(Transform):
 
 
 class RandomErasing(Transform):
-    """Puts a value into a part of random area and form, with a probability.
+    """Replaces a part of random area and aspect ratio by a value, with a probability.
 
     Args:
       p:      probability
-      scale:  least and greatest area, as a part of the image's
-      ratio:  least and greatest height / width
-      value:  one number, or one for each channel, or "random": normal draws
+      scale:  smallest and largest area, as a fraction of the image's
+      ratio:  smallest and largest height / width
+      value:  a number, one per channel, or "random": normal numbers
 
     Source:   Zhong et al. 2017, arXiv:1708.04896.
     """
@@ -306,10 +306,10 @@ class RandomErasing(Transform):
 def part_of(
     rows: int, columns: int, scale: tuple[float, float], ratio: tuple[float, float], rng: Draws
 ) -> tuple[int, int, int, int] | None:
-    """Returns (top, left, height, width) of a part of random area and form; None where no try fits into the image.
+    """Returns (top, left, height, width) of a random part; None if no try fits into the image.
 
     Args:
-      ratio:  of width to height, whose logarithm is drawn evenly
+      ratio:  bounds of width / height, whose logarithm is uniform
     """
     for _ in range(TRIES):
         area = rows * columns * rng.uniform(*scale)
@@ -321,7 +321,7 @@ def part_of(
 
 
 def area_and_form(name: str, scale: Any, ratio: Any) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Returns the bounds of a part's area and of its form. Raises as `interval`."""
+    """Returns the bounds of a part's area and of its aspect ratio. Raises as `interval`."""
     return interval(name, "scale", scale, 0.0, 1.0), interval(name, "ratio", ratio, FORM_MIN)
 
 
@@ -337,10 +337,10 @@ def probability(name: str, p: float) -> float:
 
 
 def interval(name: str, argument: str, pair: Any, least: float = 0.0, most: float = math.inf) -> tuple[float, float]:
-    """Returns the least and the largest number of an interval.
+    """Returns the smallest and the largest number of an interval.
 
     Raises:
-      ArgumentError: it is not a pair in order, or beyond its bounds.
+      ArgumentError: it is not an ordered pair within the bounds.
     """
     low, high = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (math.nan, math.nan)
     if not (least <= low <= high <= most and math.isfinite(low) and math.isfinite(high)):

@@ -1,8 +1,8 @@
-"""Worker processes of a loader: each makes batches as tasks come, and sends them back.
+"""Worker processes of a loader: each receives tasks and sends batches back.
 
-Each worker has a connection of its own, so that one that fails keeps no other from its tasks: a worker whose connection
-ends before its batch has come is dead. A worker ends when its connection does. Two threads of a worker
-read and write the connection, so that neither side waits for the other to read.
+Each worker has a connection of its own, so a failing worker does not block others: one whose connection ends before its
+batch has arrived is dead. A worker ends when its connection does. Two threads of a worker read and write the connection, so
+that neither side waits for the other to read.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from picograd.interrupts import AtDeath, held_back, later
 from picograd.tensor.generator import manual_seed
 from picograd_loader.fetch import Fetch, WorkerInfo, become_worker
 
-WAIT_SECONDS = 5.0  # for a worker that is to end, and between two looks of a worker at whether its parent is alive
+WAIT_SECONDS = 5.0  # for a worker to end, and between a worker's checks whether its parent is alive
 BATCH, ERROR, END = "batch", "error", "end of the data"
 
 
 class WorkerTraceback(Exception):
-    """The traceback of a worker that raised: the cause of the error in the process of the loader."""
+    """The traceback of an error in a worker: the cause of the error in the loader's process."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
@@ -44,7 +44,7 @@ class WorkerTraceback(Exception):
 # ---- in a worker ----
 def work(connection: Connection, fetch: Fetch, info: WorkerInfo, init: Callable[[int], None] | None) -> None:
     """Makes batches until the connection ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process is interrupted, and ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process handles interrupts, and ends this one
     os.environ["PICOGRAD_THREADS"] = "1"  # workers share the processors
     become_worker(info)
     manual_seed(info.seed)
@@ -80,7 +80,7 @@ def work(connection: Connection, fetch: Fetch, info: WorkerInfo, init: Callable[
 
 
 def _failure(error: Exception) -> tuple[str, Any]:
-    """Returns an error in the form in which it is sent: itself, if it can be pickled, and its traceback as text."""
+    """Returns an error in a form that can be sent: itself, if it can be pickled, and its traceback as text."""
     text = "".join(traceback.format_exception(error)).rstrip("\n") + "\n"
     try:
         pickle.loads(pickle.dumps(error))
@@ -97,7 +97,7 @@ def _packed(message: tuple[Any, ...]) -> bytes:
 
 
 def _read(connection: Connection, tasks: SimpleQueue[Any], parent: int) -> None:
-    """Reads tasks until nobody is there to send more; then the worker may take a while to end by itself."""
+    """Reads tasks until the connection ends; then the worker has some time to end by itself."""
     with contextlib.suppress(EOFError, OSError):
         while os.getppid() == parent:
             if connection.poll(WAIT_SECONDS):
@@ -108,26 +108,26 @@ def _read(connection: Connection, tasks: SimpleQueue[Any], parent: int) -> None:
 
 
 def _write(connection: Connection, done: SimpleQueue[bytes | None]) -> None:
-    with contextlib.suppress(OSError):  # nobody is there to read
+    with contextlib.suppress(OSError):  # the connection has ended
         while (message := done.get()) is not None:
             connection.send_bytes(message)
 
 
 # ---- in the process of the loader ----
 class Workers:
-    """Processes that make batches; they end when nobody holds this.
+    """Processes that make batches; they end with this object.
 
     Args:
-      fetch:    how a batch is made
-      count:    how many processes
-      seed:     of the random numbers of the first; of the others the numbers that follow
-      init:     called in each with its number, or None
-      context:  how processes are started: a name or a context of module multiprocessing; None: its default
+      fetch:    makes a batch
+      count:    number of processes
+      seed:     seed of the first process; others get the following numbers
+      init:     called in each process with its number, or None
+      context:  start method: a name or a context of module multiprocessing; None: its default
     """
 
     def __init__(self, fetch: Fetch, count: int, seed: int, init: Callable[[int], None] | None, context: Any):
         self.processes = _Processes()
-        self.passes = 0  # begun so far
+        self.passes = 0  # number of passes begun
         self._end = AtDeath(later.append, self.processes.close)
         chosen = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
         for number in range(count):
@@ -144,8 +144,8 @@ class _Processes:
     def __init__(self) -> None:
         self.processes: list[Any] = []
         self.connections: list[Connection] = []
-        self.is_inherited = False  # by a child, which has the objects of its parent
-        _all.add(self)  # until they are closed: connections in garbage would be closed by the collector, and again here
+        self.is_inherited = False  # in a child, which inherits its parent's objects
+        _all.add(self)  # until they are closed: the garbage collector would close connections once more
 
     def start(self, context: Any, arguments: tuple[Any, ...]) -> None:
         """Starts one more worker."""
@@ -154,14 +154,14 @@ class _Processes:
             warnings.filterwarnings("ignore", ".*use of fork", DeprecationWarning)
             own, other = context.Pipe()
             process = context.Process(target=work, args=(other, *arguments), daemon=True, name="picograd-worker")
-            self.connections.append(own)  # first, so that the child knows of it
+            self.connections.append(own)  # first, so that the child can close it
             process.start()
             other.close()
             self.processes.append(process)
-            del other  # here, as connections have a finalizer in Python
+            del other  # here, since connections have a finalizer in Python
 
     def send(self, worker: int, task: tuple[int, int, Any]) -> None:
-        """Gives a worker something to do.
+        """Sends a worker a task.
 
         Raises:
           WorkerError: it has died.
@@ -173,7 +173,7 @@ class _Processes:
             raise self.death(worker) from None
 
     def received(self, hold: held_back, timeout: float | None) -> list[Any]:
-        """Waits for messages; returns those that have come, or [] after `timeout` seconds.
+        """Waits for messages; returns those that have arrived, or [] after `timeout` seconds.
 
         Raises:
           WorkerError: a worker has died.
@@ -200,7 +200,7 @@ class _Processes:
             raise WorkerError("DataLoader: its workers have ended; begin another pass over it.")
 
     def death(self, worker: int) -> WorkerError:
-        """Returns the error that says how a worker ended; ends the others."""
+        """Returns the error that describes how a worker ended; ends the others."""
         process = self.processes[worker]
         process.join(WAIT_SECONDS)
         code = process.exitcode
@@ -214,7 +214,7 @@ class _Processes:
         return WorkerError(f"DataLoader: worker {worker} (process {process.pid}) {how} before its batch came.", hint)
 
     def close(self, patience: float = WAIT_SECONDS) -> None:
-        """Ends the workers; one that does not end by itself within so many seconds is terminated."""
+        """Ends the workers; one that does not end within these seconds is terminated."""
         with held_back() as hold:
             while self.connections:
                 self.connections.pop().close()
@@ -232,11 +232,11 @@ _all: set[_Processes] = set()
 
 
 def _let_go() -> None:
-    """Has a child hold nothing of its parent's workers: each ends when nobody holds the other end of its connection."""
+    """Makes a child drop its parent's workers: each ends when the other end of its connection is closed."""
     for inherited in _all:
         for connection in inherited.connections:
             connection.close()
-        _children.difference_update(inherited.processes)  # or module multiprocessing would end them with this process
+        _children.difference_update(inherited.processes)  # else module multiprocessing would end them with this process
         inherited.processes, inherited.connections, inherited.is_inherited = [], [], True
     _all.clear()
 
@@ -249,12 +249,12 @@ class Pass:
     """The batches of one pass over the data, made by workers.
 
     Args:
-      workers:   who makes them
-      tasks:     numbers of the examples of each batch; None: workers iterate over their data sets
-      ahead:     batches that each worker may have begun
-      timeout:   seconds to wait for a batch; 0: as long as it takes
-      in_order:  as tasks come; else as batches come
-      stays:     whether workers are kept for another pass
+      workers:   the workers
+      tasks:     indices of the examples of each batch; None: workers iterate over their data sets
+      ahead:     number of batches that each worker may have in progress
+      timeout:   seconds to wait for a batch; 0: without limit
+      in_order:  give batches in the order of tasks; else as they arrive
+      stays:     keep the workers for another pass
     """
 
     def __init__(
@@ -263,10 +263,10 @@ class Pass:
         workers.passes += 1
         self._workers, self._number, self._tasks = workers, workers.passes, tasks
         self._timeout, self._in_order, self._stays = timeout, in_order, stays
-        self._begun = 0  # tasks sent
-        self._left: dict[int, int] = {}  # of these those whose batch has not been given, each with its worker
+        self._begun = 0  # number of tasks sent
+        self._left: dict[int, int] = {}  # tasks whose batch has not been given, with their workers
         self._come: dict[int, tuple[str, Any]] = {}
-        self._active = dict.fromkeys(range(len(workers)))  # in the order in which they get their next task
+        self._active = dict.fromkeys(range(len(workers)))  # in the order of their next task
         for _ in range(ahead * len(workers)):
             self._begin()
 
@@ -276,7 +276,7 @@ class Pass:
     def __next__(self) -> Any:
         if self._number != self._workers.passes:
             raise ArgumentError("DataLoader: another pass over the data has begun since, with the same workers.")
-        with held_back() as hold:  # or half of a message would be read
+        with held_back() as hold:  # else half of a message might be read
             while self._left:
                 number = next(iter(self._left if self._in_order else [*self._come, -1]))
                 if number not in self._come:
@@ -295,7 +295,7 @@ class Pass:
         raise StopIteration
 
     def _begin(self) -> None:
-        """Has the next worker begin the next batch."""
+        """Sends the next worker the next task."""
         if not self._active:
             return
         numbers = None
@@ -305,7 +305,7 @@ class Pass:
             except StopIteration:
                 return
         worker = next(iter(self._active))
-        self._active[worker] = self._active.pop(worker)  # behind the others
+        self._active[worker] = self._active.pop(worker)  # after the others
         self._workers.processes.send(worker, (self._number, self._begun, numbers))
         self._left[self._begun] = worker
         self._begun += 1
@@ -314,7 +314,7 @@ class Pass:
         """Waits for batches.
 
         Raises:
-          WorkerError: a worker has died, or no batch came in time.
+          WorkerError: a worker has died, or no batch arrived in time.
         """
         messages = self._workers.processes.received(hold, self._timeout or None)
         if not messages:

@@ -1,1 +1,1 @@
-"""PyTorch beside picograd: `import torch` for programs that were written for it, its settings, hints for what is absent."""
+"""PyTorch's world for picograd: `import torch` for existing programs, PyTorch's settings, hints for missing names."""

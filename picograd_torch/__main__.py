@@ -1,9 +1,9 @@
-"""Runs a program that was written for PyTorch on picograd, unchanged: `import torch` gives it picograd.
+"""Runs an unchanged PyTorch program on picograd: `import torch` gives it picograd.
 
     python -m picograd_torch program.py [arguments of the program]
 
 In:    a program
-Out:   what it does, with picograd's tensors; what picograd lacks ends in an AttributeError or ImportError that names it
+Out:   its effects, with picograd's tensors; a missing name raises an AttributeError or ImportError with a hint
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from picograd_torch.left_out import add_left_out
 from picograd_torch.nn_modules import FILES
 from picograd_torch.old_constructor import install_constructor
 
-# The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
+# PyTorch's modules under picograd's modules of the same name, or of a different name.
 SAME = (
     "amp", "autograd", "autograd.function", "autograd.functional", "backends", "cuda", "cuda.amp", "distributions",
     "distributions.constraints", "distributions.transforms", "distributions.utils", "fft", "func", "linalg", "nn",
@@ -49,12 +49,12 @@ OTHER = {
 
 
 def install() -> None:
-    """Makes `import torch`, and of its modules those that picograd has, give picograd's."""
+    """Makes `import torch`, and imports of PyTorch's modules that picograd has, return picograd's."""
     sys.modules["torch"] = picograd
     for theirs, ours in {**dict(zip(SAME, SAME)), **OTHER}.items():
         module = sys.modules[f"torch.{theirs}"] = importlib.import_module(f"picograd.{ours}")
         above, _, name = f"torch.{theirs}".rpartition(".")
-        vars(sys.modules[above]).setdefault(name, module)  # torch.distributions.normal.Normal, without an import of it
+        vars(sys.modules[above]).setdefault(name, module)  # torch.distributions.normal.Normal works
     picograd.nn.Module._lists_are_parts = False  # programs hide modules in lists: self.teacher = [teacher]
     sys.modules["torch.accelerator"] = picograd.accelerator
     for name in picograd.backends.__all__:
@@ -64,7 +64,7 @@ def install() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the program that the first argument names, with the others as its own."""
+    """Runs the program given as the first argument, with the other arguments."""
     if not arguments:
         sys.exit("usage: python -m picograd_torch program.py [arguments of the program]")
     install()

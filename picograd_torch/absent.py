@@ -1,13 +1,13 @@
-"""Names of PyTorch's that picograd does not have, each with a replacement: the hints of AttributeErrors.
+"""PyTorch's names that picograd lacks, each with a replacement for the hint of its AttributeError.
 
-picograd/errors.py loads this table when a name is missing for the first time (`missing`).
+picograd/errors.py loads this table at the first missing name (`missing`).
 """
 
 from __future__ import annotations
 
 
 def each(names: str, sentence: str) -> dict[str, str]:
-    """Returns a table in which several names have one sentence."""
+    """Returns a table in which several names share a sentence."""
     return dict.fromkeys(names.split(), sentence)
 
 

@@ -1,7 +1,7 @@
-"""torch.accelerator by its name: the GPU, for programs that do not say which maker's.
+"""torch.accelerator by its name: the GPU, for programs that do not name a vendor.
 
 In:    cuda.py
-Out:   what such programs ask before they train, and where they put a model
+Out:   queries before training, and the device for a model
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
 
 
 def current_accelerator(check_available: bool = False) -> device | None:
-    """Returns the device of the GPU, or None where there is none: then programs take "cpu".
+    """Returns the device of the GPU, or None if there is none: programs then use "cpu".
 
     Args:
-      check_available:  accepted for PyTorch's programs; a GPU that this process cannot use does not count in any case
+      check_available:  accepted for PyTorch's programs; a GPU that this process cannot use never counts
 
     >>> current_accelerator() is None or is_available()
     True
@@ -50,11 +50,11 @@ def current_device_index() -> int:
 
 
 def set_device_index(device: str | int) -> None:
-    """Checks that a GPU is the one of this process.
+    """Checks that a device is this process' GPU.
 
     Raises:
-      ArgumentError: another device is named.
-      DeviceError:   there is none, or none of that number.
+      ArgumentError: device is something else.
+      DeviceError:   there is no GPU, or it has a different number.
     """
     cuda.set_device(device)
 

@@ -1,4 +1,4 @@
-"""torch.amp by its name: mixed precision, loss scaling, and both inside functions with a derivative of their own."""
+"""torch.amp by its name: mixed precision and loss scaling, also in autograd.Functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_av
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Returns whether this machine can compute on a device, which then computes in 16 bits, too.
+    """Returns whether this machine can use a device; all devices compute in 16 bits, too.
 
     >>> is_autocast_available("cpu")
     True
@@ -32,8 +32,8 @@ def custom_fwd(
 
     Args:
       fwd:          forward(context, *args)
-      device_type:  has no effect: the precision is the one that is set where forward is called
-      cast_inputs:  in a block of autocast floats become of this dtype, and forward computes as without that block
+      device_type:  has no effect: forward uses the precision in effect at its call
+      cast_inputs:  under autocast, cast float arguments to this dtype and run forward without autocast
 
     >>> class Double(pg.autograd.Function):
     ...     @staticmethod
@@ -66,7 +66,7 @@ def custom_fwd(
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str = "cuda") -> Callable[..., Any]:
-    """Decorates the backward of an autograd.Function whose forward is decorated by custom_fwd: it computes as that did.
+    """Decorates the backward of an autograd.Function whose forward uses custom_fwd: it has forward's precision.
 
     Args:
       bwd:          backward(context, *grads)

@@ -1,4 +1,4 @@
-"""torch.autograd.function: Function, its context, and the decorator of a backward that is differentiated once."""
+"""torch.autograd.function: Function, its context, and the decorator of backwards that are differentiated once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FunctionCtx = FunctionContext
 
 
 def once_differentiable(fn: F) -> F:
-    """Returns `fn`, a backward, itself: it is made of functions with gradients, so it can be differentiated again.
+    """Returns the backward `fn` unchanged: it consists of differentiable functions, so it can be differentiated again.
 
     >>> once_differentiable(abs) is abs
     True

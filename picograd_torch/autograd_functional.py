@@ -1,7 +1,7 @@
-"""Derivatives at a point under the names of torch.autograd.functional: results of the transforms, applied at once.
+"""Derivatives at a point by torch.autograd.functional's names: transforms, applied at once.
 
-As in PyTorch a result has no graph unless `create_graph` asks for one. `vectorize` changes nothing: a derivative is always
-one graph for all rows.
+As in PyTorch a result has no graph unless `create_graph` is True. `vectorize` has no effect: a derivative is always one
+graph for all rows.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def jacobian(
     J[i, j] = df(x)[i] / dx[j]
 
     Args:
-      func:          of the inputs; returns float Tensors
+      func:          function of the inputs; returns float Tensors
       inputs:        a Tensor, or a tuple of them
-      create_graph:  the result can be differentiated again
-      strict:        a result that does not depend on an input is an error, not zeros; with create_graph its derivative too
+      create_graph:  make the result differentiable
+      strict:        raise an error for a result that does not depend on an input; with create_graph also for its derivative
       vectorize:     has no effect
       strategy:      "reverse-mode" or "forward-mode"
 
-    Returns:   (*of the result, *of the input); a tuple of them for a tuple of inputs, and a tuple of those for a tuple of
-               results
+    Returns:   (*shape of the result, *shape of the input); a tuple of these for a tuple of inputs, and a tuple of those for
+             a tuple of results
 
     Raises:
-      ArgumentError: there is no such strategy, or strict.
+      ArgumentError: an unknown strategy; or strict, and a result does not depend on an input.
 
     >>> jacobian(lambda x: x * x, Tensor([1.0, 2.0]))
     Tensor([[2., 0.],
@@ -76,17 +76,17 @@ def hessian(
     H[i, j] = d2f(x) / dx[i] dx[j]
 
     Args:
-      func:                     of the inputs; returns a float scalar
+      func:                     function of the inputs; returns a float scalar
       inputs:                   a Tensor, or a tuple of them
-      create_graph:             the result can be differentiated again
-      strict:                   a gradient that does not depend on an input is an error, not zeros
+      create_graph:             make the result differentiable
+      strict:                   raise an error for a gradient that does not depend on an input
       vectorize, outer_jacobian_strategy:  have no effect
 
-    Returns:   (*of the input, *of the input); a tuple of tuples of them for a tuple of inputs
+    Returns:   (*shape of the input, *shape of the input); a tuple of tuples of these for a tuple of inputs
 
     Raises:
       ShapeError:    func returns more than one element.
-      ArgumentError: strict.
+      ArgumentError: strict, and a gradient does not depend on an input.
 
     >>> hessian(lambda x: (x**3).sum(), Tensor([1.0, 2.0]))
     Tensor([[ 6.,  0.],
@@ -115,11 +115,11 @@ def vjp(
     v^T J        J[i, j] = df(x)[i] / dx[j]
 
     Args:
-      func:          of the inputs; returns float Tensors
+      func:          function of the inputs; returns float Tensors
       inputs:        a Tensor, or a tuple of them
-      v:             in the form of the result; may be left out where that has one element
-      create_graph:  the results can be differentiated again
-      strict:        a result that does not depend on an input is an error, not zeros; with create_graph the product too
+      v:             weights, in the form of the result; may be omitted for a single element
+      create_graph:  make the results differentiable
+      strict:        raise an error for a result that does not depend on an input; with create_graph also for the product
 
     Returns:   the value, and the product in the form of inputs
 
@@ -144,11 +144,11 @@ def jvp(
     J v        J[i, j] = df(x)[i] / dx[j]
 
     Args:
-      func:          of the inputs; returns Tensors
+      func:          function of the inputs; returns Tensors
       inputs:        a Tensor, or a tuple of them
-      v:             in the form of inputs; may be left out where the one input has one element
-      create_graph:  the results can be differentiated again
-      strict:        a result that does not depend on an input is an error, not zeros; with create_graph the product too
+      v:             a direction, in the form of inputs; may be omitted for a single element
+      create_graph:  make the results differentiable
+      strict:        raise an error for a result that does not depend on an input; with create_graph also for the product
 
     Returns:   the value, and the product in the form of the result
 
@@ -173,11 +173,11 @@ def hvp(
     H v        H[i, j] = d2f(x) / dx[i] dx[j]
 
     Args:
-      func:          of the inputs; returns a float scalar
+      func:          function of the inputs; returns a float scalar
       inputs:        a Tensor, or a tuple of them
-      v:             in the form of inputs; may be left out where the one input has one element
-      create_graph:  the results can be differentiated again
-      strict:        a gradient that does not depend on an input is an error, not zeros
+      v:             a direction, in the form of inputs; may be omitted for a single element
+      create_graph:  make the results differentiable
+      strict:        raise an error for a gradient that does not depend on an input
 
     Returns:   the value, and the product in the form of inputs
 
@@ -195,11 +195,11 @@ def vhp(
     v^T H        H[i, j] = d2f(x) / dx[i] dx[j]
 
     Args:
-      func:          of the inputs; returns a float scalar
+      func:          function of the inputs; returns a float scalar
       inputs:        a Tensor, or a tuple of them
-      v:             in the form of inputs; may be left out where the one input has one element
-      create_graph:  the results can be differentiated again
-      strict:        a gradient that does not depend on an input is an error, not zeros
+      v:             weights, in the form of inputs; may be omitted for a single element
+      create_graph:  make the results differentiable
+      strict:        raise an error for a gradient that does not depend on an input
 
     Returns:   the value, and the product in the form of inputs
 
@@ -225,7 +225,7 @@ def _derived(
     create_graph: bool,
     strict: bool,
 ) -> Any:
-    """Returns the derivative, with its graph where asked for.
+    """Returns the derivative, with its graph if requested.
 
     Raises:
       ArgumentError: strict, and a result of `dependent` functions does not depend on an input.
@@ -251,17 +251,17 @@ def _derived(
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], int | tuple[int, ...]]:
-    """Returns the arguments, and which of them are differentiated: all."""
+    """Returns the arguments, and the numbers of those to differentiate: all."""
     if isinstance(inputs, Tensor):
         return (inputs,), 0
     return tuple(inputs), tuple(range(len(inputs)))
 
 
 def _vector(function: str, v: Any, like: Any) -> Any:
-    """Returns v, or 1 where it was left out and there is one element.
+    """Returns v; if it is omitted and there is a single element, 1.
 
     Raises:
-      ArgumentError: there are more.
+      ArgumentError: it is omitted, and there are more elements.
     """
     if v is not None:
         return v

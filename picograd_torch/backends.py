@@ -1,10 +1,10 @@
-"""torch.backends by its name: what programs for PyTorch set and ask before they train.
+"""torch.backends by its name: settings and queries of PyTorch's programs.
 
 In:    picograd/tensor/modes.py, cuda.py
 Out:   cpu cuda cudnn mkl mkldnn mps openmp opt_einsum
 
-Results have the same bits in every run, and kernels are made for their shapes: there is nothing to choose. One
-setting here, `cuda.matmul.allow_tf32`, has an effect; any other is kept, and changes nothing.
+Results have the same bits in every run, and kernels are made for their shapes, so there is nothing to choose. One setting,
+`cuda.matmul.allow_tf32`, has an effect; all others are stored without one.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ class Library:
     enabled = False
 
     def is_available(self) -> bool:
-        """Returns False: it is not used."""
+        """Returns False: picograd does not use it."""
         return False
 
     is_built = is_available
 
 
 class Cudnn(Library):
-    """Settings of convolutions on a GPU, which have no effect.
+    """Settings of convolutions on a GPU, without effect.
 
-    enabled, benchmark, deterministic, allow_tf32:  as programs set them
+    enabled, benchmark, deterministic, allow_tf32:  the program's values
     """
 
     enabled, benchmark, deterministic, allow_tf32 = True, False, False, False
 
     def is_available(self) -> bool:
-        """Returns whether there is a GPU, on which convolutions run."""
+        """Returns whether there is a GPU for convolutions."""
         return _cuda.is_available()
 
     def version(self) -> None:
-        """Returns None: cuDNN is not used."""
+        """Returns None: picograd does not use cuDNN."""
 
 
 class Matmul:
@@ -51,7 +51,7 @@ class Matmul:
 
     @property
     def allow_tf32(self) -> bool:
-        """True where float32 products may round their operands to TF32, as pg.set_float32_matmul_precision("high") says."""
+        """True if float32 products may round operands to TF32, as after pg.set_float32_matmul_precision("high")."""
         return get_float32_matmul_precision() != "highest"
 
     @allow_tf32.setter
@@ -62,7 +62,7 @@ class Matmul:
 class Cuda(Library):
     """Settings of the GPU.
 
-    matmul:  of its matrix products
+    matmul:  settings of matrix products
     """
 
     enabled = True
@@ -75,20 +75,20 @@ class Cuda(Library):
         return _cuda.is_available()
 
     def is_built(self) -> bool:
-        """Returns True: kernels are compiled when they are needed."""
+        """Returns True: kernels are compiled on demand."""
         return True
 
     def enable_flash_sdp(self, enabled: bool) -> None:
-        """Has no effect: attention never stores its scores, whichever kernel computes it."""
+        """Has no effect: attention never stores its scores, with any kernel."""
 
     enable_mem_efficient_sdp = enable_math_sdp = enable_cudnn_sdp = enable_flash_sdp
 
 
 class Cpu:
-    """Names of questions that programs ask of the processor."""
+    """Queries about the processor."""
 
     def get_cpu_capability(self) -> str:
-        """Returns the instruction set of the CPU device; "native" means all that the processor has."""
+        """Returns the instruction set of the CPU device; "native" means everything that the processor supports."""
         return setting("PICOGRAD_CPU")
 
 

@@ -1,7 +1,7 @@
-"""The GPU by torch.cuda's names: whether there is one, its memory, waiting for it.
+"""The GPU by torch.cuda's names: availability, memory, synchronization.
 
-Each process has one GPU, number 0, whose device is "CUDA". Nothing is loaded before something is asked. There are no
-streams to choose: kernels follow each other, and copies overlap with them where neither needs the other.
+Each process has one GPU, number 0, with the device name "CUDA". Nothing is loaded before the first query. Streams cannot be
+chosen: kernels run in order, and independent copies overlap with them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME = "CUDA"
 
 
 def is_available() -> bool:
-    """Returns True where there is an NVIDIA GPU that this process can use.
+    """Returns True if this process can use an NVIDIA GPU.
 
     >>> device = "cuda" if is_available() else "cpu"
     """
@@ -36,7 +36,7 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """Returns 1 where there is a GPU, else 0: each process uses one.
+    """Returns 1 if there is a GPU, else 0: each process uses one.
 
     >>> device_count() == is_available()
     True
@@ -55,7 +55,7 @@ def current_device() -> int:
 
 
 def set_device(device: str | int) -> None:
-    """Checks that a GPU is the one of this process; where new tensors are made, pg.Device.default says.
+    """Checks that a device is this process' GPU; pg.Device.default selects the device of new tensors.
 
     Raises:
       ArgumentError: another device is named.
@@ -65,7 +65,7 @@ def set_device(device: str | int) -> None:
 
 
 def get_device_name(device: str | int | None = None) -> str:
-    """Returns the name that the driver has for the GPU, e.g. "NVIDIA H100 80GB HBM3".
+    """Returns the driver's name of the GPU, e.g. "NVIDIA H100 80GB HBM3".
 
     Raises:
       ArgumentError: another device is named.
@@ -75,7 +75,7 @@ def get_device_name(device: str | int | None = None) -> str:
 
 
 def get_device_capability(device: str | int | None = None) -> tuple[int, int]:
-    """Returns the generation of the GPU: (9, 0) is Hopper's.
+    """Returns the compute capability of the GPU: (9, 0) for Hopper.
 
     Raises:
       ArgumentError: another device is named.
@@ -86,13 +86,13 @@ def get_device_capability(device: str | int | None = None) -> tuple[int, int]:
 
 
 class DeviceProperties(Record):
-    """Properties of a GPU, by the names that torch.cuda has for them.
+    """Properties of a GPU, by torch.cuda's names.
 
-    name:                           the driver's name for it
-    major, minor:                   its generation: 9, 0 is Hopper's
+    name:                           the driver's name
+    major, minor:                   compute capability: 9, 0 for Hopper
     total_memory:                   bytes
-    multi_processor_count:          of multiprocessors
-    shared_memory_per_block_optin:  bytes that a block can have
+    multi_processor_count:          number of multiprocessors
+    shared_memory_per_block_optin:  bytes of shared memory that a block may have
     """
 
     name: str
@@ -117,7 +117,7 @@ def get_device_properties(device: str | int | None = None) -> DeviceProperties:
 
 
 def is_bf16_supported() -> bool:
-    """Returns True where there is a GPU that computes with bfloat16: of generation 8 or later.
+    """Returns True if there is a GPU that supports bfloat16: compute capability 8 or later.
 
     >>> is_bf16_supported() <= is_available()
     True
@@ -126,7 +126,7 @@ def is_bf16_supported() -> bool:
 
 
 def synchronize(device: str | int | None = None) -> None:
-    """Waits until everything that the GPU was given is done.
+    """Waits until all work submitted to the GPU is done.
 
     Raises:
       ArgumentError: another device is named.
@@ -136,17 +136,17 @@ def synchronize(device: str | int | None = None) -> None:
 
 
 class Event:
-    """A moment in the work of the GPU, by torch.cuda.Event's methods.
+    """A point in the work of the GPU, with torch.cuda.Event's methods.
 
-    Tensors are lazy: values that are not realized before `record` are computed after it.
+    Tensors are lazy: values that are not realized before `record` are computed later.
 
     Args:
-      enable_timing:  whether `elapsed_time` may be asked for
-      blocking:       has no effect: who waits gives way to others
+      enable_timing:  allow `elapsed_time`
+      blocking:       has no effect: waiting threads always yield
       interprocess:   must be False
 
     Raises:
-      ArgumentError: an event for other processes is asked for.
+      ArgumentError: interprocess is True.
 
     >>> if is_available():
     ...     start, stop = Event(enable_timing=True), Event(enable_timing=True)
@@ -163,7 +163,7 @@ class Event:
         self._moment: Any = None  # of the last record
 
     def record(self) -> None:
-        """Makes it the moment at which everything that the GPU was given so far is done.
+        """Records the event after all work submitted to the GPU so far.
 
         Raises:
           DeviceError: there is no GPU.
@@ -174,7 +174,7 @@ class Event:
         self._moment = _gpu(None).device.mark()
 
     def query(self) -> bool:
-        """Returns True if the moment has come, or none was recorded.
+        """Returns True if that work is done, or the event was not recorded.
 
         >>> Event().query()
         True
@@ -182,7 +182,7 @@ class Event:
         return self._moment is None or bool(self._moment.has_come())
 
     def synchronize(self) -> None:
-        """Waits until the moment has come.
+        """Waits until that work is done.
 
         Raises:
           DeviceError: work of the GPU failed.
@@ -193,13 +193,13 @@ class Event:
             self._moment.wait()
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Returns the milliseconds from this event to a later one, for which it waits.
+        """Returns the milliseconds from this event to a later one, after waiting for that.
 
         Args:
-          end_event: the later one
+          end_event: the later event
 
         Raises:
-          ArgumentError: one of them was not made with enable_timing, or not recorded.
+          ArgumentError: an event was made without enable_timing, or not recorded.
 
         >>> if is_available():
         ...     start, stop = Event(enable_timing=True), Event(enable_timing=True)
@@ -216,15 +216,15 @@ class Event:
 
 
 def kernel_times(work: Callable[[], Any]) -> list[tuple[str, float]]:
-    """Returns the name and the time of each kernel that a function has the GPU run, in order, between two events each.
+    """Returns name and time of each kernel that a function runs on the GPU, in order, measured by events.
 
-    Kernels are submitted one by one meanwhile, not as a graph. Tensors are lazy: values that `work` does not realize are
-    not computed.
+    Kernels are then submitted one by one, not as a graph. Tensors are lazy: values that `work` does not realize are not
+    computed.
 
     Args:
-      work: a function of no arguments
+      work: a function without arguments
 
-    Returns: (name of the kernel's function, seconds) for each
+    Returns: (name of the kernel's function, seconds) per kernel
 
     Raises:
       DeviceError: there is no GPU.
@@ -237,7 +237,7 @@ def kernel_times(work: Callable[[], Any]) -> list[tuple[str, float]]:
 
 
 def empty_cache() -> None:
-    """Gives memory that no tensor holds back to the driver. Where nobody has used the GPU it does nothing.
+    """Frees memory that no tensor holds; does nothing if the GPU has not been used.
 
     Raises:
       DeviceError: work of the GPU failed.
@@ -260,7 +260,7 @@ def memory_allocated(device: str | int | None = None) -> int:
 
 
 def memory_reserved(device: str | int | None = None) -> int:
-    """Returns the bytes that the driver has given and not got back: those of tensors, and those kept for reuse.
+    """Returns the bytes allocated from the driver: those of tensors, and those kept for reuse.
 
     Raises:
       ArgumentError: another device is named.
@@ -280,7 +280,7 @@ def mem_get_info(device: str | int | None = None) -> tuple[int, int]:
 
 
 def max_memory_allocated(device: str | int | None = None) -> int:
-    """Returns the most bytes that tensors held on the GPU at one time.
+    """Returns the peak of bytes that tensors held on the GPU.
 
     Raises:
       ArgumentError: another device is named.
@@ -300,7 +300,7 @@ def reset_peak_memory_stats(device: str | int | None = None) -> None:
 
 
 def manual_seed(seed: int) -> Generator:
-    """Starts the default generator from `seed`, for every device, as pg.manual_seed does.
+    """Restarts the default generator with `seed`, on all devices, as pg.manual_seed does.
 
     >>> _ = manual_seed(7)
     """
@@ -311,5 +311,5 @@ manual_seed_all = manual_seed
 
 
 def _gpu(device: str | int | None) -> Any:
-    """Returns the Compiler of the GPU that an argument means."""
+    """Returns the Compiler of the GPU given by a user's argument."""
     return compiler_for(gpu_named(device))

@@ -1,4 +1,4 @@
-"""torch.cuda.amp by its name: pg.amp, with a GPU for the device."""
+"""torch.cuda.amp by its name: pg.amp, with a GPU as the device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class autocast(anywhere.autocast):  # noqa: N801  # PyTorch's name
     """Computes products of float32 in 16 bits inside a `with` block or a decorated function: pg.autocast("cuda", ...).
 
     Args:
-      enabled:        False: the block computes as if there were none around it
+      enabled:        False: the block computes as without autocast
       dtype:          float16 or bfloat16
       cache_enabled:  has no effect: equal casts are one Op
 
     Raises:
-      ArgumentError: another dtype.
+      ArgumentError: dtype is neither.
 
     >>> with pg.cuda.amp.autocast(dtype=pg.bfloat16):
     ...     (pg.ones(2, 2) @ pg.ones(2, 2)).dtype

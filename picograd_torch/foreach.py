@@ -1,4 +1,4 @@
-"""torch._foreach_*: one operation on each tensor of a list, as optimizers of others write it; plans fuse them."""
+"""torch._foreach_*: an operation on each tensor of a list, as in other libraries' optimizers; plans fuse them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ ONE = (
     "tanh", "trunc",
 )  # fmt: skip
 TWO = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "clamp_max", "clamp_min")
-THREE = ("addcdiv", "addcmul")  # and a factor, of all or of each
+THREE = ("addcdiv", "addcmul")  # and a factor, one for all or one for each
 
 
 def each(name: str) -> Callable[..., list[Tensor]]:
-    """Returns a function that applies a method to each tensor, with the operand of its place, or one operand for all."""
+    """Returns a function that applies a method to each tensor, with an operand for each, or one for all."""
 
     def foreach(self: Sequence[Tensor], *operands: Any, **kwargs: Any) -> list[Tensor]:
         if name in THREE and len(operands) == 3 and isinstance(operands[2], Tensor):
@@ -50,12 +50,12 @@ def foreach_norm(self: Sequence[Tensor], ord: Any = 2, dtype: Any = None) -> lis
 
 
 def foreach_copy_(self: Sequence[Tensor], src: Sequence[Tensor], non_blocking: bool = False) -> list[Tensor]:
-    """Copies each of `src` into the tensor of its place, and returns the tensors."""
+    """Copies each of `src` to the tensor with its index, and returns the tensors."""
     return [tensor.copy_(given) for tensor, given in zip(self, src, strict=True)]
 
 
 def foreach_zero_(self: Sequence[Tensor]) -> list[Tensor]:
-    """Makes each tensor 0, and returns the tensors."""
+    """Sets each tensor to 0, and returns the tensors."""
     return [tensor.zero_() for tensor in self]
 
 
@@ -68,7 +68,7 @@ for _name in (*ONE, *TWO, *THREE, "lerp"):
 def group_by_kind(
     tensorlistlist: Sequence[Sequence[Tensor | None]], with_indices: bool = False
 ) -> dict[tuple[str, Any], tuple[list[list[Tensor | None]], list[int]]]:
-    """Returns the tensors of several lists by device and dtype of those in the first, and the places that they had."""
+    """Groups the tensors of several lists by device and dtype of those in the first; returns their indices, too."""
     found: dict[tuple[str, Any], tuple[list[list[Tensor | None]], list[int]]] = {}
     for place, row in enumerate(zip(*tensorlistlist)):
         assert row[0] is not None, "the tensors of the first list say where the others belong"

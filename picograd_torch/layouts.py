@@ -1,4 +1,4 @@
-"""PyTorch's orders of memory, by name: functions take them, of no effect, since tensors have one order here, row-major."""
+"""PyTorch's memory formats by name: accepted, without effect, since tensors are always row-major here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 
 class memory_format(Enum):  # noqa: N801  # torch.memory_format
-    """Order of PyTorch's tensors in memory; a result is the same in value for each.
+    """Memory format of PyTorch's tensors; all have the same values.
 
     >>> pg.zeros_like(Tensor([1.0]), memory_format=pg.preserve_format).tolist()
     [0.0]

@@ -1,8 +1,7 @@
-"""Names of PyTorch's that picograd leaves out, in a process in which it is `torch`.
+"""PyTorch's names that picograd lacks, for processes in which it is `torch`.
 
-Libraries name much that most programs never use: torch.complex64 in a table of dtypes, torch.cuda.CUDAGraph in an
-annotation, @torch.jit.script above a function. Such a name is there, as it is in PyTorch; a call raises the error with
-its hint.
+Libraries mention much that most programs never use: torch.complex64 in a table of dtypes, torch.cuda.CUDAGraph in an
+annotation, @torch.jit.script on a function. Such a name exists as in PyTorch; a call raises the error with its hint.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from picograd_torch import foreach, library, pytree
 from picograd_torch.absent import INSTEAD
 
 RELEASE = picograd.__version__
-VERSION = "2.13.0"  # of PyTorch, whose names and arguments picograd has
+VERSION = "2.13.0"  # version of PyTorch whose names and arguments picograd has
 
-# Modules that picograd leaves out, which programs import and mostly do not use.
+# Missing modules that programs import, mostly without using them.
 MODULES = (
     "_dynamo", "autograd.graph", "distributed", "export", "fx", "hub", "mps", "multiprocessing",
     "nn.attention.flex_attention", "nn.parallel", "overrides", "profiler", "sparse", "testing", "utils.benchmark",
     "utils.cpp_extension", "utils.data.distributed", "utils.model_zoo", "xpu",
 )  # fmt: skip
 
-ASKED_FOR = ("picograd.nn.functional",)  # programs ask whether a function is here, and do without
+ASKED_FOR = ("picograd.nn.functional",)  # programs test whether a function exists, and can do without
 
 
 class LeftOutName(type):
-    """The type of a name that picograd leaves out: it has no instances; annotations, tables and classes can name it.
+    """The type of a missing name: it has no instances; annotations, tables and classes can mention it.
 
-    name, place:  it, or the module that it is from, and the page that this is missing from
+    name, place:  the name, or its module, and the page from which it is missing
     """
 
     name: str
@@ -56,12 +55,12 @@ class LeftOutName(type):
 
 
 def left_out(called: str, name: str, place: str) -> LeftOutName:
-    """Returns the name `called`, whose calls raise the error of `name`, which is missing from `place`."""
+    """Returns the placeholder `called`, whose calls raise the error for `name`, missing from `place`."""
     return LeftOutName(called, (), {"name": name, "place": place})
 
 
 class LeftOut(ModuleType):
-    """A module of PyTorch's that picograd does not have: what is called of it raises the error with its hint."""
+    """A missing module of PyTorch: calls of its names raise the error with a hint."""
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -77,16 +76,16 @@ class LeftOut(ModuleType):
 
 
 def _of(name: str) -> str:
-    """Returns the name in MODULES that a module of torch has, or the one above it."""
+    """Returns the name in MODULES of a torch module, or of its parent."""
     own = name.removeprefix("torch.")
     return next((module for module in MODULES if own == module or own.startswith(f"{module}.")), "")
 
 
 class Below(MetaPathFinder, Loader):
-    """Finds the modules below those that are left out: they are left out, too."""
+    """Finds the children of missing modules: they are missing, too."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Returns how a module below one of MODULES is made, None for any other."""
+        """Returns the spec of a child of one of MODULES, None for other modules."""
         return spec_from_loader(name, self, is_package=True) if name.startswith("torch.") and _of(name) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -94,11 +93,11 @@ class Below(MetaPathFinder, Loader):
         return LeftOut(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leaves the module as it is."""
+        """Does nothing."""
 
 
 def _unchanged(fn: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Returns a function as it is, or a decorator that does: PyTorch's own meaning where PYTORCH_JIT=0."""
+    """Returns a function unchanged, or a decorator that does, as PyTorch with PYTORCH_JIT=0."""
     return fn if callable(fn) else _unchanged
 
 
@@ -114,7 +113,7 @@ def _assert(condition: Any, message: str) -> None:
 
 
 def _jit() -> None:
-    """Lets functions and classes that are made for TorchScript be Python's, as PyTorch does where PYTORCH_JIT=0."""
+    """Makes functions and classes for TorchScript plain Python, as PyTorch does with PYTORCH_JIT=0."""
     jit: Any = picograd.jit
     same = "export ignore interface script script_if_tracing script_method unused _overload_method"
     for name in same.split():
@@ -126,7 +125,7 @@ def _jit() -> None:
 
 
 def _compiler(module: Any) -> Any:
-    """Returns torch.compiler, or torch._dynamo: no function is ever being compiled, marks of functions change nothing."""
+    """Returns torch.compiler, or torch._dynamo: nothing is ever being compiled, and marks of functions have no effect."""
     module.is_compiling = module.is_dynamo_compiling = module.is_exporting = _false
     marks = """allow_in_graph assume_constant_result cudagraph_mark_step_begin disable graph_break mark_dynamic mark_static
                mark_static_address maybe_mark_dynamic reset"""
@@ -137,24 +136,24 @@ def _compiler(module: Any) -> Any:
 
 
 def _old_names() -> None:
-    """Lets programs from before PyTorch 1.0 find the names that PyTorch has kept since, with a warning."""
+    """Provides names from before PyTorch 1.0 that PyTorch still has, with a warning."""
     init: Any = picograd.nn.init
     names = "constant dirac eye kaiming_normal kaiming_uniform normal orthogonal uniform xavier_normal xavier_uniform"
     for name in names.split():
         setattr(init, name, getattr(init, f"{name}_"))
     vars(picograd.nn)["NLLLoss2d"] = picograd.nn.NLLLoss
     vars(picograd.nn.utils)["clip_grad_norm"] = picograd.nn.utils.clip_grad_norm_
-    module: Any = picograd.nn.Module  # the old hook sees the gradients of the last operation, mostly those of the module
+    module: Any = picograd.nn.Module  # the old hook sees the last operation's gradients, mostly the module's
     module.register_backward_hook = module.register_full_backward_hook
 
 
 def _hub_folder() -> str:
-    """Returns the folder in which PyTorch keeps files of models: libraries ask for it when they are imported."""
+    """Returns PyTorch's folder for model files: libraries query it on import."""
     return os.path.join(os.environ.get("TORCH_HOME", os.path.expanduser("~/.cache/torch")), "hub")
 
 
 def add_left_out() -> None:
-    """Gives the pages of `torch` the modules and names that picograd leaves out."""
+    """Adds missing modules and names to the pages of `torch`."""
     sys.meta_path.insert(0, Below())
     for name in MODULES:
         _below(f"torch.{name}", LeftOut(f"torch.{name}"))
@@ -166,12 +165,12 @@ def add_left_out() -> None:
     _compiler(sys.modules["torch._dynamo"])
     _below("torch.library", library)
     _below("torch.ops", library.ops)
-    # No CUDA, ROCm or XPU of PyTorch's own is here, whatever devices picograd has.
+    # PyTorch's own CUDA, ROCm and XPU are missing, whatever devices picograd has.
     _with("torch.version", __version__=VERSION, git_version="", debug=False, cuda=None, hip=None, xpu=None)
     _below("torch.utils._pytree", pytree)
     _with("torch.utils.hooks", RemovableHandle=RemovableHandle)
     vars(picograd).update(foreach.NAMES, _assert=_assert, __version__=VERSION)
-    vars(picograd.optim)["required"] = object()  # the default of a setting that must be given, in PyTorch's optimizers
+    vars(picograd.optim)["required"] = object()  # the default of a required setting in PyTorch's optimizers
     number, size = int | float | bool, Size | list[int] | tuple[int, ...]
     device, file = picograd.device | str | int | None, str | os.PathLike[str] | IO[bytes]
     _with("torch.types", Number=number, Device=device, FileLike=file, Storage=left_out("Storage", "Storage", "picograd"),
@@ -185,21 +184,21 @@ def add_left_out() -> None:
         for name in names if page is not None else ():
             if name not in vars(page):
                 setattr(page, name, left_out(name, name, place))
-    # Who asks would save the states of generators of GPUs: one generator draws for all devices.
+    # Callers would save the states of GPUs' generators: here one generator serves all devices.
     vars(picograd.cuda).update(_initialized=False, is_initialized=_false)
     own: Any = vars(picograd)["_C"]
-    own._log_api_usage_once, own._get_tracing_state = _unchanged, _false  # libraries call them for each object they make
+    own._log_api_usage_once, own._get_tracing_state = _unchanged, _false  # libraries call them for each object
 
 
 def _with(name: str, **names: Any) -> None:
-    """Makes a module importable that holds these names alone."""
+    """Makes a module with these names importable."""
     module = ModuleType(name)
     vars(module).update(names)
     _below(name, module)
 
 
 def _below(name: str, module: Any) -> None:
-    """Makes a module importable by that name, and an attribute of the one above it."""
+    """Makes a module importable by that name, as an attribute of its parent."""
     above, _, last = name.rpartition(".")
     sys.modules[name] = module
     setattr(sys.modules[above], last, module)

@@ -1,4 +1,4 @@
-"""torch.library's operators: functions of tensors, with a gradient that is registered, or the derived one."""
+"""torch.library's operators: functions of tensors, with a registered or a derived gradient."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CustomOpDef", "custom_op", "register_autograd", "register_fake"]
 
 
 class Operators(SimpleNamespace):
-    """torch.ops: a namespace of operators of one's own by each of its names."""
+    """torch.ops: a namespace of users' operators for each of its names."""
 
     def __getattr__(self, name: str) -> Any:
         raise missing(name, "picograd.ops")
@@ -26,10 +26,10 @@ _all: dict[str, CustomOpDef] = {}
 
 
 class CustomOpDef:
-    """An operator: it is called as its function is.
+    """An operator, called like its function.
 
     name:     namespace::name
-    kernels:  a kind of device, cuda or cpu -> the function for it; None -> the one for others
+    kernels:  a kind of device, cuda or cpu -> its function; None -> the function for others
     """
 
     def __init__(self, name: str, fn: Callable[..., Any], device_types: Any = None):
@@ -45,7 +45,7 @@ class CustomOpDef:
         return self.function.apply(*bound.arguments.values())
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the function for the device of the first tensor; all devices but GPUs of CUDA count as cpu."""
+        """Runs the function for the device of the first tensor; all devices except CUDA GPUs count as cpu."""
         place = next((arg.device.type for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)), "cpu")
         fn = self.kernels.get("cuda" if place == "cuda" else "cpu", self.kernels.get(None))
         if fn is None:
@@ -55,17 +55,17 @@ class CustomOpDef:
         return fn(*args, **kwargs)
 
     def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Any = None) -> None:
-        """Gives the operator a gradient: backward(ctx, *grads); setup_context(ctx, inputs, output) keeps what it reads."""
+        """Sets the operator's gradient: backward(ctx, *grads); setup_context(ctx, inputs, output) keeps values for it."""
         parts = {"forward": staticmethod(self._run), "backward": staticmethod(backward)}
         parts["setup_context"] = staticmethod(setup_context or (lambda ctx, inputs, output: None))
         self.function = type(self.name, (Function,), parts)
 
     def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
-        """Returns `fn`, the shapes of results, which are known here without it."""
+        """Returns `fn`, which computes shapes of results; picograd does not need it."""
         return fn
 
     def register_kernel(self, device_types: Any, fn: Any = None, /) -> Any:
-        """Makes `fn` the function for a kind of device, or several, and returns it; without `fn` it is a decorator."""
+        """Makes `fn` the function for one or several kinds of devices, and returns it; without `fn` it is a decorator."""
         if fn is None:
             return lambda given: self.register_kernel(device_types, given)
         self.kernels |= dict.fromkeys(_kinds(device_types), fn)
@@ -73,12 +73,12 @@ class CustomOpDef:
 
 
 def _kinds(device_types: Any) -> list[str | None]:
-    """Returns the kinds of devices that are named: None, one, or several."""
+    """Returns the given kinds of devices: None, one, or several."""
     return [device_types] if device_types is None or isinstance(device_types, str) else [*device_types]
 
 
 def custom_op(name: str, fn: Callable[..., Any] | None = None, /, *, device_types: Any = None, **kwargs: Any) -> Any:
-    """Returns an operator, which torch.ops has too, or a decorator that makes one.
+    """Returns an operator, also registered in torch.ops, or a decorator that makes one.
 
     >>> @custom_op("mine::double", mutates_args=())
     ... def double(x: Tensor) -> Tensor:
@@ -99,18 +99,18 @@ def custom_op(name: str, fn: Callable[..., Any] | None = None, /, *, device_type
 
 
 def register_autograd(op: Any, backward: Callable[..., Any], /, **kwargs: Any) -> None:
-    """Gives an operator, or that of a name, a gradient (CustomOpDef.register_autograd)."""
+    """Sets the gradient of an operator, or of one given by name (CustomOpDef.register_autograd)."""
     setup_context = kwargs.get("setup_context")
     _found(op).register_autograd(backward, setup_context=setup_context)
 
 
 def register_fake(op: Any, fn: Any = None, /, **kwargs: Any) -> Any:
-    """Returns `fn`, or a decorator: shapes of results are known here without it."""
+    """Returns `fn`, or a decorator: shapes of results do not need it."""
     return fn if fn is not None else lambda given: given
 
 
 def _found(op: Any) -> CustomOpDef:
-    """Returns the operator, or that of a name."""
+    """Returns the operator, or the one with this name."""
     if not isinstance(op, CustomOpDef) and op not in _all:
         raise ArgumentError(f"register_autograd: there is no operator {op!r}; operators: {', '.join(_all) or 'none'}.")
     return op if isinstance(op, CustomOpDef) else _all[op]

@@ -1,7 +1,7 @@
 """Modules as functions of their state: functional_call, stack_module_state.
 
 In:    a Module, and values for its parameters and buffers
-Out:   what it computes with these;  the states of several Modules stacked, for vmap
+Out:   its result with these values;  the states of several Modules stacked, for vmap
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from picograd.tensor.tensor import Tensor
 
 
 def replace_all_batch_norm_modules_(root: Module) -> Module:
-    """Makes every batch norm inside `root` one without running statistics, which vmap cannot write; returns `root`.
+    """Removes the running statistics, which vmap cannot write, from all batch norms in `root`; returns `root`.
 
     Args:
       root:  a Module
@@ -42,22 +42,22 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Calls a Module with other Tensors in place of its parameters and buffers.
+    """Calls a Module with other Tensors as its parameters and buffers.
 
-    The Module itself has its own again afterwards. So its parameters can be an argument, for grad and vmap.
+    Afterwards the Module has its own again. So its parameters can be an argument of grad and vmap.
 
     Args:
       module:                      a Module
-      parameter_and_buffer_dicts:  path -> Tensor, as named_parameters and named_buffers give them; or several such
-      args:                        what it is called with: a tuple, or one argument
-      kwargs:                      by name
-      tie_weights:                 a Tensor that the Module has under several paths is replaced under all of them
-      strict:                      every path must be given
+      parameter_and_buffer_dicts:  path -> Tensor, as from named_parameters and named_buffers; or several such dicts
+      args:                        arguments: a tuple, or a single argument
+      kwargs:                      keyword arguments
+      tie_weights:                 replace a Tensor with several paths under all of them
+      strict:                      all paths must be given
 
-    Returns:   what the Module returns
+    Returns:   the Module's result
 
     Raises:
-      ArgumentError: a path is not one of the Module's, is given twice, or with strict is missing.
+      ArgumentError: a path is unknown, is given twice, or with strict is missing.
 
     >>> net = nn.Linear(2, 1)
     >>> weights = {"weight": Tensor([[1.0, 2.0]]), "bias": Tensor([0.5])}
@@ -84,12 +84,12 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
     """Returns the parameters and the buffers of several Modules of one kind, each stacked along a new axis 0.
 
     Args:
-      models: Modules of one class with states of the same shapes; none of them changes
+      models: Modules of one class whose states have the same shapes; they are not changed
 
-    Returns:   path -> (number of models, ...), for parameters, which are leaves that require grad, and for buffers
+    Returns:   path -> (number of models, ...) for parameters, as leaves that require grad, and for buffers
 
     Raises:
-      ArgumentError: there is no model, or two are of different classes or modes.
+      ArgumentError: there is no model, or classes or modes differ.
 
     >>> params, buffers = stack_module_state([nn.Linear(2, 3) for _ in range(4)])
     >>> params["weight"].shape, buffers
@@ -129,7 +129,7 @@ Attribute = tuple[Module, str]
 
 
 def _places(module: Module) -> dict[str, Attribute]:
-    """Returns where each parameter and buffer is: path -> (its Module, its attribute), under every path that it has."""
+    """Returns the owner of each parameter and buffer: path -> (Module, attribute), under all of its paths."""
     state = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     return {
         f"{path}.{name}" if path else name: (owner, name)
@@ -142,7 +142,7 @@ def _places(module: Module) -> dict[str, Attribute]:
 def _chosen(
     places: Mapping[str, Attribute], state: Mapping[str, Tensor], tie_weights: bool
 ) -> dict[tuple[int, str], tuple[Module, str, Tensor]]:
-    """Returns the assignments; with tie_weights to every place of a Tensor for which nothing else is given."""
+    """Returns the assignments; with tie_weights to all paths of a Tensor for which nothing else is given."""
     chosen: dict[tuple[int, str], tuple[Module, str, Tensor]] = {}
     instead: dict[int, Tensor] = {}
     for path, tensor in state.items():
@@ -158,7 +158,7 @@ def _chosen(
 
 @whole_context
 def _replaced(chosen: Mapping[tuple[int, str], tuple[Module, str, Tensor]]) -> Iterator[None]:
-    # NOTE: vars(), since a Module takes note of every attribute that is set; all are as they were when this ends.
+    # NOTE: vars(), since a Module records every attribute that is set; all are restored at the end.
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in chosen.values()]
     try:
         for owner, name, tensor in chosen.values():

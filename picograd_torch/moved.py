@@ -1,7 +1,7 @@
-"""Modules under other names than their files': those of PyTorch's that the core lacks, and former homes of classes.
+"""Modules under names other than their files': PyTorch's modules that the core lacks, and former modules of classes.
 
-A pickle names the module of each class. Where classes have moved, the module that they were in is the public page that has
-them, so that a pickle from before can be read.
+A pickle contains the module of each class. If a class has moved, its old module is the public page that has it, so old
+pickles can be read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 
 from picograd.loading import load_late
 
-FORMER = {  # by a public page the modules that its classes were in
+FORMER = {  # by a public page the former modules of its classes
     "picograd.nn": """
         nn.layers.activations nn.layers.adaptive_softmax nn.layers.batch_norm nn.layers.class_losses nn.layers.convolution
         nn.layers.dropout nn.layers.fractional nn.layers.losses nn.layers.multihead nn.layers.padding nn.layers.pooling
@@ -40,22 +40,22 @@ HOMES = {
 
 
 class Elsewhere(Loader):
-    """Loads a module that has another name: it is that one, not a copy."""
+    """Loads a module under another name, as the same object."""
 
     def __init__(self, home: str):
         self.home = home
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Returns the module of the other name."""
+        """Returns the module with its real name."""
         module: ModuleType = load_late(self.home)
         self.own = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leaves the module, which has been run, as it was: Python has given it the spec of the new name."""
+        """Restores the module's own spec, which Python has replaced."""
         module.__spec__ = self.own
 
 
 def spec_of(name: str) -> ModuleSpec | None:
-    """Returns how a module of one of these names is loaded; None for any other name."""
+    """Returns the spec of a module with one of these names, None for others."""
     return spec_from_loader(name, Elsewhere(HOMES[name])) if name in HOMES else None

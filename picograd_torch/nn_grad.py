@@ -1,4 +1,4 @@
-"""torch.nn.grad: gradients of convolutions with respect to what goes in and to weights, by themselves."""
+"""torch.nn.grad: gradients of convolutions with respect to the input or the weight."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Each = int | tuple[int, ...]
 
 
 def _gradient(convolve: Callable[[Tensor], Tensor], shape: Sequence[int], grad_output: Tensor) -> Tensor:
-    """Returns the gradient of a convolution with respect to an operand of a shape: the same wherever it is taken."""
+    """Returns the gradient of a convolution with respect to an operand of this shape; its values do not matter."""
     (found,) = vjp(convolve, grad_output.new_zeros(tuple(shape)))[1](grad_output)
     return found
 
 
 def _input(axes: int) -> Callable[..., Tensor]:
-    """Returns the gradient function of the input for one number of axes."""
+    """Returns the gradient function of the input for a number of axes."""
     convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[axes - 1]
 
     def gradient(
@@ -47,7 +47,7 @@ def _input(axes: int) -> Callable[..., Tensor]:
 
 
 def _weight(axes: int) -> Callable[..., Tensor]:
-    """Returns the gradient function of the weight for one number of axes."""
+    """Returns the gradient function of the weight for a number of axes."""
     convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[axes - 1]
 
     def gradient(

@@ -1,10 +1,10 @@
-"""torch.nn.modules: PyTorch's files of layers, for the base classes and helpers that have no public name there.
+"""torch.nn.modules: PyTorch's files of layers, for base classes and helpers without public names.
 
     from picograd.nn.modules.batchnorm import _BatchNorm
     isinstance(layer, _BatchNorm)
 
-Each file has all names of picograd.nn, too. Losses have several bases here; they are registered as subclasses of
-PyTorch's two.
+Each file also has all names of picograd.nn. Losses have several bases here, which are registered as subclasses of PyTorch's
+two.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from picograd_torch.old_reduction import reduction_of
 
 
 class _Loss(nn.Module, metaclass=ABCMeta):
-    """Base of losses of one's own, and of picograd's."""
+    """Base of users' losses, and of picograd's."""
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         """
         Args:
-          size_average, reduce: which `reduction` takes the place of
+          size_average, reduce: replaced by `reduction`
           reduction:            "mean", "sum" or "none"
         """
         self.reduction = reduction_of(size_average, reduce) or reduction
 
 
 class _WeightedLoss(_Loss):
-    """Base of losses with a weight for each class."""
+    """Base of losses with a weight per class."""
 
     weight: Tensor | None
 
@@ -63,7 +63,7 @@ for _loss in (
 
 
 def _ntuple(count: int) -> Callable[[Any], tuple[Any, ...]]:
-    """Returns a function that gives one number for each of `count` axes; what is a number for each already stays."""
+    """Returns a function that returns one number per axis, from a number or `count` numbers."""
 
     def each(value: Any) -> tuple[Any, ...]:
         return tuple(value) if isinstance(value, Iterable) else (value,) * count
@@ -72,7 +72,7 @@ def _ntuple(count: int) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
-    """Takes a prefix, such as "module.", from the names of a state that begin with it."""
+    """Removes a prefix, such as "module.", from the names of a state."""
     for name in [name for name in state_dict if name.startswith(prefix)]:
         state_dict[name.removeprefix(prefix)] = state_dict.pop(name)
 

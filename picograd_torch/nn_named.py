@@ -1,6 +1,6 @@
-"""Functions of networks that PyTorch has at its top, too: torch.conv2d is picograd.conv2d.
+"""Functions of networks that PyTorch also has at its top level: torch.conv2d is picograd.conv2d.
 
-Those below are there with another order of arguments than in torch.nn.functional: pg.dropout(input, p, train).
+Those defined here take their arguments in another order than torch.nn.functional: pg.dropout(input, p, train).
 """
 # ruff: noqa: I001  (several names a line)
 
@@ -28,7 +28,7 @@ bilinear = functional.bilinear
 
 
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
-    """Returns input with elements set to 0 with probability p, the others divided by 1 - p: nn.functional.dropout.
+    """Zeroes elements with probability p, and divides the others by 1 - p: nn.functional.dropout.
 
     Args:
       input:  any shape, float
@@ -42,7 +42,7 @@ def dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
 
 
 def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
-    """Returns input with elements dropped so that mean and variance stay: nn.functional.alpha_dropout.
+    """Drops elements and preserves mean and variance: nn.functional.alpha_dropout.
 
     Args:
       input:  any shape, float
@@ -56,7 +56,7 @@ def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
 
 
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
-    """Returns input (N, C, ...) with whole channels set to 0 with probability p, the others divided by 1 - p.
+    """Zeroes whole channels of input (N, C, ...) with probability p, and divides the others by 1 - p.
 
     Args:
       input:  (N, C, ...)  float
@@ -73,10 +73,10 @@ def batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,  # noqa: A002
     training: bool, momentum: float, eps: float, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Returns nn.functional.batch_norm, which has the running statistics before weight and bias.
+    """Calls nn.functional.batch_norm, which takes the running statistics before weight and bias.
 
     Args:
-      input, weight, bias, running_mean, running_var, training, momentum, eps: as there
+      input, weight, bias, running_mean, running_var, training, momentum, eps: as in nn.functional.batch_norm
       cudnn_enabled:  has no effect
 
     >>> pg.batch_norm(Tensor([[1.0], [3.0]]), None, None, None, None, True, 0.1, 0.0).tolist()
@@ -88,12 +88,12 @@ def batch_norm(
 def embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Tensor:
-    """Returns the rows of weight (V, D) that indices name: nn.functional.embedding, which has indices first.
+    """Returns the rows of weight (V, D) with these indices: nn.functional.embedding takes indices first.
 
     Args:
       weight:              (V, D)
       indices:             integers
-      padding_idx:         a row without a gradient; -1: none
+      padding_idx:         a row without gradient; -1: no row
       scale_grad_by_freq, sparse: as in nn.functional.embedding
 
     >>> pg.embedding(Tensor([[1.0], [2.0]]), Tensor([1, 1])).tolist()
@@ -107,10 +107,10 @@ def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,  # noqa: A002
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Returns input where it is positive, else input * a, with a from [lower, upper): nn.functional.rrelu.
+    """Returns input if it is positive, else input * a, a from [lower, upper): nn.functional.rrelu.
 
     Args:
-      input, lower, upper, training: as there
+      input, lower, upper, training: as in nn.functional.rrelu
 
     >>> pg.rrelu(Tensor([-6.0, 1.0]), 0.0, 1.0)
     Tensor([-3.,  1.])

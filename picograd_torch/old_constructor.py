@@ -1,6 +1,6 @@
-"""The constructor torch.Tensor(...) of PyTorch, for programs that have picograd as `torch`: of lengths, or of data.
+"""PyTorch's constructor torch.Tensor(...), of lengths or of data, for programs that use picograd as `torch`.
 
-picograd's own Tensor(data) keeps the data's dtype, and Tensor(5) is a number. So the constructor asks who calls it.
+picograd's own Tensor(data) keeps the data's dtype, and Tensor(5) is a number. So the constructor checks its caller.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from picograd.tensor.tensor import Tensor
 
 
 def made(dtype: DType, device: Any, args: tuple[Any, ...], data: Any = None, size: Any = None) -> Tensor:
-    """Returns an alias of a tensor, a tensor of data, or one of these lengths, to be filled: PyTorch's old constructor.
+    """Returns an alias of a tensor, a tensor of data, or one of these lengths, to be filled.
 
     >>> made(pg.float32, None, ([1, 2],)), made(pg.float32, None, (2, 3)).shape
     (Tensor([1., 2.]), (2, 3))
@@ -33,12 +33,12 @@ def made(dtype: DType, device: Any, args: tuple[Any, ...], data: Any = None, siz
 
 
 def install_constructor() -> None:
-    """Lets calls of Tensor from outside of picograd be PyTorch's; x.new(...) and the names of types are, too."""
+    """Makes calls of Tensor from outside picograd PyTorch's, with x.new(...) and the names of tensor types."""
     init, type_ = Tensor.__init__, Tensor.type
 
     @functools.wraps(init)
     def construct(self: Tensor, *args: Any, **kwargs: Any) -> None:
-        own = {"dtype", "requires_grad"} & kwargs.keys()  # which PyTorch's has not
+        own = {"dtype", "requires_grad"} & kwargs.keys()  # PyTorch's does not have these
         if own or sys._getframe(1).f_globals.get("__name__", "").startswith("picograd"):
             init(self, *args, **kwargs)
             return
@@ -52,7 +52,7 @@ def install_constructor() -> None:
         return found.replace("picograd", place) if isinstance(found, str) else found
 
     def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Returns a tensor of this one's dtype and device, as the constructor makes it."""
+        """Returns a tensor of this one's dtype and device, from the constructor's arguments."""
         return made(self.dtype, kwargs.pop("device", self.device), args, **kwargs)
 
     for name, function in {"__init__": construct, "type": named, "new": new}.items():

@@ -1,7 +1,7 @@
-"""size_average and reduce: what losses had before `reduction`, which old programs give by name or by place.
+"""size_average and reduce: arguments of losses from before `reduction`, given by name or by position.
 
 In:    the arguments of a call of a loss, or of its layer's constructor
-Out:   those that picograd's has, with `reduction`
+Out:   the arguments that picograd has, with `reduction`
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 from picograd.errors import warn_user
 
-NEWER = {"delta", "distance_function", "var", "zero_infinity"}  # each an argument of a loss that never had the old ones
+NEWER = {"delta", "distance_function", "var", "zero_infinity"}  # arguments of losses that never had the old ones
 
 
 def with_reduction(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of a call without size_average and reduce; `reduction` says what these did.
+    """Replaces size_average and reduce in a call's arguments by `reduction`.
 
-    PyTorch's order by place has size_average before `ignore_index`, before the `eps` of Poisson's loss, or else before
-    `reduction`, and reduce always before `reduction`. A bool or None at the first of these places is size_average.
+    By position, PyTorch's size_average comes before `ignore_index`, before the `eps` of Poisson's loss, or else before
+    `reduction`, and reduce directly before `reduction`. A bool or None at the first of these positions is size_average.
 
     Example: cross_entropy(x, y, None, False)  ->  cross_entropy(x, y, None, reduction="sum")
     """
@@ -42,7 +42,7 @@ def with_reduction(
 
 
 def reduction_of(size_average: bool | None, reduce: bool | None) -> str | None:
-    """Returns the reduction that two old arguments stand for, with a warning; None where neither is given."""
+    """Returns the reduction for two old arguments, with a warning; None if neither is given."""
     if size_average is None and reduce is None:
         return None
     found = "none" if reduce is False else "sum" if size_average is False else "mean"

@@ -1,4 +1,4 @@
-"""torch.utils._pytree, as libraries use it: nested tuples, lists and dicts as a list of leaves and a form."""
+"""torch.utils._pytree, for libraries: nested tuples, lists and dicts as a list of leaves and a structure."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _nodes: dict[type, tuple[Flatten, Unflatten]] = {
 }
 
 
-KEYED = {dict, OrderedDict, defaultdict}  # nodes whose children are told by their keys
+KEYED = {dict, OrderedDict, defaultdict}  # nodes whose children are identified by keys
 
 
 class TreeSpec(Record):
-    """The form of a tree.
+    """The structure of a tree.
 
-    kind:      the type of the node, None of a leaf
-    context:   what else the node is made of, such as the keys of a dict
-    children:  their forms
+    kind:      type of the node, None for a leaf
+    context:   everything else about the node, such as the keys of a dict
+    children:  structures of the children
     """
 
     kind: type | None
@@ -49,22 +49,22 @@ class TreeSpec(Record):
 
     @property
     def num_leaves(self) -> int:
-        """The number of leaves."""
+        """Number of leaves."""
         return 1 if self.kind is None else sum(child.num_leaves for child in self.children)
 
 
 def register_pytree_node(cls: type, flatten_fn: Flatten, unflatten_fn: Unflatten, **kwargs: Any) -> None:
-    """Makes objects of `cls` nodes: flatten_fn(node) gives children and a context, unflatten_fn a node of these."""
+    """Registers `cls` as a node: flatten_fn(node) returns children and a context, unflatten_fn makes a node of them."""
     _nodes[cls] = flatten_fn, unflatten_fn
 
 
 def _dict_flatten(node: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
-    """Returns the values of a dict, and its keys: libraries name it for classes of theirs that are dicts."""
+    """Returns the values of a dict, and its keys: libraries use it for their own subclasses of dict."""
     return [*node.values()], [*node]
 
 
 def _dict_unflatten(values: Sequence[Any], keys: Sequence[Any]) -> dict[Any, Any]:
-    """Returns the dict of these keys and values."""
+    """Returns a dict of these keys and values."""
     return dict(zip(keys, values))
 
 
@@ -74,7 +74,7 @@ def _dict_flatten_with_keys(node: dict[Any, Any]) -> tuple[list[tuple[Any, Any]]
 
 
 def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
-    """Returns the leaves of a tree, and its form.
+    """Returns the leaves of a tree, and its structure.
 
     >>> tree_flatten([1, {"a": (2, None)}])[0]
     [1, 2, None]
@@ -88,23 +88,23 @@ def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
 
 
 def _kind(tree: Any) -> type | None:
-    """Returns the type by which a tree is a node: its own, or that of a named tuple."""
+    """Returns the registered type of a node: its own, or that of named tuples."""
     return type(tree) if type(tree) in _nodes else tuple if isinstance(tree, tuple) and hasattr(tree, "_fields") else None
 
 
 def _children(kind: type, node: Any) -> tuple[Sequence[Any], Any]:
-    """Returns the children of a node, and what else it is made of."""
+    """Returns the children of a node, and its context."""
     return (node, type(node)) if kind is tuple and hasattr(node, "_fields") else _nodes[kind][0](node)
 
 
 def tree_unflatten(leaves: Sequence[Any], treespec: TreeSpec) -> Any:
-    """Returns the tree of a form.
+    """Returns a tree with this structure.
 
     >>> tree_unflatten([1, 2], tree_flatten({"a": 0, "b": [0]})[1])
     {'a': 1, 'b': [2]}
 
     Raises:
-      ArgumentError: there are more or fewer leaves than the form has.
+      ArgumentError: the number of leaves is not the structure's.
     """
     leaves = list(leaves)
     if len(leaves) != treespec.num_leaves:
@@ -126,20 +126,20 @@ def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list
 
 
 def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Returns the tree of the results of a function of each leaf, and of what other trees have in its place.
+    """Returns the tree of function(leaf, parts of other trees at the leaf's position).
 
     >>> tree_map(lambda a, b: a + b, [1, (2,)], [10, (20,)])
     [11, (22,)]
 
     Raises:
-      ArgumentError: another tree has no such form.
+      ArgumentError: another tree has a different structure.
     """
     leaves, spec = tree_flatten(tree, is_leaf)
     return tree_unflatten([*map(func, leaves, *(_in_places_of(spec, rest) for rest in rests))], spec)
 
 
 def _in_places_of(spec: TreeSpec, tree: Any) -> list[Any]:
-    """Returns the parts of a tree in the places of a form's leaves: of dicts by their keys, whose order may be another."""
+    """Returns the parts of a tree at the positions of a structure's leaves; dicts may have their keys in another order."""
     if spec.kind is None:
         return [tree]
     kind = _kind(tree)
@@ -161,11 +161,11 @@ def _in_places_of(spec: TreeSpec, tree: Any) -> list[Any]:
 
 
 def tree_map_only(kind: Any, func: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Returns the tree in which leaves of a type, or for which a condition holds, become the function's results."""
+    """Applies a function to the leaves of a type, or with a true condition; keeps the others."""
     is_meant = (lambda leaf: isinstance(leaf, kind)) if isinstance(kind, type | tuple | UnionType) else kind
     return tree_map(lambda leaf: func(leaf) if is_meant(leaf) else leaf, tree, is_leaf=is_leaf)
 
 
 def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """Returns whether a condition holds for one of the leaves."""
+    """Returns whether a condition is true for at least one leaf."""
     return any(map(pred, tree_leaves(tree, is_leaf)))

@@ -1,4 +1,4 @@
-"""torch.utils.tensorboard: the SummaryWriter of the package tensorboardX, given arrays for tensors."""
+"""torch.utils.tensorboard: the SummaryWriter of the package tensorboardX; tensors are passed as arrays."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["SummaryWriter"]
 
 
 class SummaryWriter:
-    """Writes figures, pictures and texts where TensorBoard reads them. Needs `pip install tensorboardX`.
+    """Writes scalars, images and texts for TensorBoard. Needs `pip install tensorboardX`.
 
-    Its methods are those of tensorboardX.SummaryWriter, and so are the arguments `args` and `kwargs`: add_scalar,
-    add_histogram, add_image, close and so on. Tensors among their arguments, alone or in lists and dicts, are computed.
+    Methods are those of tensorboardX.SummaryWriter, as are the arguments `args` and `kwargs`: add_scalar, add_histogram,
+    add_image, close and so on. Tensors in their arguments, also within lists and dicts, are computed.
 
     Raises:
       ArgumentError: tensorboardX is not installed.
@@ -28,7 +28,7 @@ class SummaryWriter:
         self._writer = Writer(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_writer":  # there is none yet
+        if name == "_writer":  # not set yet
             raise AttributeError(name)
         found = getattr(self._writer, name)
         return (lambda *args, **kwargs: found(*_arrays(args), **_arrays(kwargs))) if callable(found) else found
@@ -41,7 +41,7 @@ class SummaryWriter:
 
 
 def _arrays(value: Any) -> Any:
-    """Returns a value with arrays for tensors, numbers for those of one element without axes."""
+    """Returns a value with tensors replaced by arrays, and 0-d ones by numbers."""
     if isinstance(value, Tensor):
         found = value.detach().numpy()
         return found if found.ndim else found.item()

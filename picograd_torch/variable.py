@@ -1,4 +1,4 @@
-"""torch.autograd.Variable, which programs from before PyTorch 0.4 wrap tensors in."""
+"""torch.autograd.Variable, in which programs from before PyTorch 0.4 wrap tensors."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["Variable"]
 
 
 class OfTensors(type):
-    """A class whose instances are tensors."""
+    """Metaclass: all tensors are instances."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor)
 
 
 class Variable(metaclass=OfTensors):
-    """A tensor: the name is from a time when gradients needed a wrapper.
+    """A tensor; the name is from a time when gradients needed a wrapper.
 
     Args:
-      data:           a tensor, whose memory the result shares
-      requires_grad:  whether backward() collects a gradient in the result
+      data:           a tensor, whose memory is shared
+      requires_grad:  make backward() collect a gradient in the result
 
     >>> x = pg.autograd.Variable(Tensor([1.0, 2.0]), requires_grad=True)
     >>> (x * x).sum().backward()
