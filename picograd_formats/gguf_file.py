@@ -145,8 +145,8 @@ def of_q2_k(blocks: Array) -> Groups:
 def of_q3_k(blocks: Array) -> Groups:
     """d * (scale - 32) * (q - 4) for 16 groups of 16: 32 bytes of third bits, 64 of lower two, 12 of scales, d float16.
 
-    Bit g of byte i is the third bit of element i of the 32 elements of group g. Scales have six bits: the lower four in eight
-    bytes, the upper two in four.
+    Bit g of byte i is the third bit of element i of the 32 elements of group g. Scales have six bits: the lower four in
+    eight bytes, the upper two in four.
     """
     third = bits_of(blocks[:, :32]).reshape(-1, 32, 8).swapaxes(1, 2)
     q = pairs_of_bits(blocks[:, 32:96].reshape(-1, 2, 32)).reshape(-1, 8, 32) | third << 2

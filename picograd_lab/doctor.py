@@ -1,4 +1,4 @@
-"""`picograd doctor`: what this machine can use, and one thing to do about what it cannot.
+"""`picograd doctor`: what this machine supports, and a remedy for each missing part.
 
 In:    the processor, the folders, the installed packages, the devices
 Out:   `Finding`s
@@ -34,9 +34,9 @@ class Finding(Record):
     """One line of the report.
 
     topic:  "python", "device CUDA", ...
-    ok:     False where something is missing
+    ok:     False if something is missing
     text:   what was found
-    hint:   one thing to do where something is missing
+    hint:   a remedy if something is missing
     """
 
     topic: str
@@ -46,7 +46,7 @@ class Finding(Record):
 
 
 def examine() -> list[Finding]:
-    """Returns all findings about this machine; runs nothing but the devices' own checks."""
+    """Returns all findings about this machine; runs only the devices' own checks."""
     findings = [Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
     findings += [Finding("package", True, ", ".join(f"{name} {_version(name) or 'missing'}" for name in PACKAGES))]
     findings += [Finding("llvm", True, ".".join(str(part) for part in llvm.llvm_version_info))]
@@ -65,7 +65,7 @@ def examine_processor() -> Finding:
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Returns the name the maker gave the processor, or else its architecture."""
+    """Returns the vendor's name of the processor, or else its architecture."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
@@ -75,13 +75,13 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def examine_threads() -> Finding:
-    """Returns how many processors there are and how many threads picograd uses."""
+    """Returns the number of processors, and of threads that picograd uses."""
     text = f"{num_threads()} used, {os.cpu_count()} processors in the machine"
     return Finding("threads", True, text + (" (PICOGRAD_THREADS)" if setting("PICOGRAD_THREADS") else ""))
 
 
 def examine_cache() -> Finding:
-    """Returns where the cache is and whether it can be written."""
+    """Returns the place of the cache, and whether it is writable."""
     folder = cache_folder()
     if folder is None and (chosen := setting("PICOGRAD_CACHE")).lower() in OFF:
         return Finding("cache", False, f"turned off (PICOGRAD_CACHE={chosen}): every process compiles again", "unset it")
@@ -97,7 +97,7 @@ def examine_cache() -> Finding:
 
 
 def examine_data() -> Finding:
-    """Returns where data sets are looked for first."""
+    """Returns the folder in which data sets are looked for first."""
     folder = setting("PICOGRAD_DATA")
     if folder and not Path(folder).is_dir():
         return Finding("data", False, f"PICOGRAD_DATA={folder}: no such folder", "make it, or unset PICOGRAD_DATA")
@@ -108,7 +108,7 @@ def examine_devices(reasons: dict[str, str | None]) -> list[Finding]:
     """Returns a finding for each device.
 
     Args:
-      reasons:  None for a usable device, else why it is not, by name
+      reasons:  by name: None for a usable device, else why it is not usable
     """
     findings = []
     for name, reason in reasons.items():
@@ -118,7 +118,7 @@ def examine_devices(reasons: dict[str, str | None]) -> list[Finding]:
 
 
 def examine_library() -> Finding:
-    """Returns whether cuBLASLt can be loaded: without it tuning has one candidate less."""
+    """Returns whether cuBLASLt can be loaded: without it tuning has one candidate fewer."""
     reason = why_no_library()
     text = reason or f"{library_name()}: a candidate where products are tuned on a GPU, but for PICOGRAD_PLAIN_SUMS=1"
     return Finding("library cuBLASLt", reason is None, text, f"optional: {INSTALL}" if reason else "")

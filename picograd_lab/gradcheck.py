@@ -39,28 +39,28 @@ def gradcheck(
 ) -> bool:
     """Compares the derivatives of a function with central differences.
 
-    (f(x + eps e) - f(x - eps e)) / (2 eps), for each element's unit vector e
+    (f(x + eps e) - f(x - eps e)) / (2 eps), with e the unit vector of each element
 
-    Checked are the inputs that require grad, or where none does, all floats.
+    The inputs that require grad are checked, or if there are none, all floats.
 
     Args:
-      func:                of the inputs; returns Tensors, alone or in lists, tuples, dicts and dataclasses
+      func:                function of the inputs; returns Tensors, alone or in lists, tuples, dicts and dataclasses
       inputs:              a Tensor of float64, or a tuple of arguments
-      eps:                 how far an element is moved
+      eps:                 step of the differences
       atol, rtol:          a derivative may differ by atol + rtol * |central difference|
-      raise_exception:     an error says what differs; else False does
-      check_batched_grad:  all rows at once, by vmap, are compared, too
-      check_forward_ad:    forward mode is compared, too
-      check_backward_ad:   reverse mode is compared
+      raise_exception:     raise an error for a difference; False: return False
+      check_batched_grad:  compare all rows at once, by vmap, too
+      check_forward_ad:    compare forward mode, too
+      check_backward_ad:   compare reverse mode
 
-    Returns:   True where all of them agree
+    Returns:   True if all of them agree
 
     Raises:
-      GradientError: a derivative differs: says which, and by how much.
-      DTypeError:    an input that is checked is not a float64.
+      GradientError: a derivative differs; the error says which, and by how much.
+      DTypeError:    a checked input is not a float64.
       ArgumentError: no input is a float, or eps is not positive.
 
-    Cost:      two runs of func for each element of the inputs, one of its gradient for each element of its results.
+    Cost:      two runs of func per element of the inputs, one of its gradient per element of its results.
 
     >>> gradcheck(lambda x: x.sin() * x, Tensor([0.5, 1.5], dtypes.float64))
     True
@@ -99,21 +99,21 @@ def gradgradcheck(
     gradcheck of (x, v) -> v^T J, with J = df(x) / dx
 
     Args:
-      func:                of the inputs; returns float Tensors
+      func:                function of the inputs; returns float Tensors
       inputs:              a Tensor of float64, or a tuple of arguments
-      grad_outputs:        v: for each result a Tensor of its shape; None: normal numbers, the same in every call
-      eps:                 how far an element is moved
+      grad_outputs:        v: a Tensor of each result's shape; None: normal numbers, the same in every call
+      eps:                 step of the differences
       atol, rtol:          a derivative may differ by atol + rtol * |central difference|
-      raise_exception:     an error says what differs; else False does
-      check_batched_grad:  all rows at once, by vmap, are compared, too
-      check_fwd_over_rev:  forward mode of the gradient is compared, too
-      check_rev_over_rev:  reverse mode of the gradient is compared
+      raise_exception:     raise an error for a difference; False: return False
+      check_batched_grad:  compare all rows at once, by vmap, too
+      check_fwd_over_rev:  compare forward mode of the gradient, too
+      check_rev_over_rev:  compare reverse mode of the gradient
 
-    Returns:   True where all of them agree
+    Returns:   True if all of them agree
 
     Raises:
-      GradientError: a derivative differs: says which, and by how much.
-      DTypeError:    an input that is checked is not a float64.
+      GradientError: a derivative differs; the error says which, and by how much.
+      DTypeError:    a checked input is not a float64.
       ArgumentError: no input is a float, or eps is not positive.
 
     >>> gradgradcheck(lambda x: x.sin() * x, Tensor([0.5, 1.5], dtypes.float64))
@@ -139,9 +139,9 @@ def gradgradcheck(
 
 @dataclass
 class _Check:
-    """A function and the point where it is checked. A Jacobian is a matrix for each pair of (result, input).
+    """A function and the point at which it is checked. A Jacobian is a matrix per pair of (result, input).
 
-    places:  which of the Tensors among the inputs are checked
+    places:  indices of the checked Tensors among the inputs
     """
 
     transform: str
@@ -171,7 +171,7 @@ class _Check:
         self.points = [self.taken.tensors[i].detach() for i in self.places]
 
     def results(self, points: Sequence[Tensor]) -> list[Tensor]:
-        """Returns the float results where the inputs that are checked have these values."""
+        """Returns the float results for these values of the checked inputs."""
         tensors = list(self.taken.tensors)
         for place, point in zip(self.places, points):
             tensors[place] = point

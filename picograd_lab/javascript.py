@@ -1,14 +1,14 @@
-"""Writes a function of tensors as JavaScript: picograd's own kernels in their order, for a page that needs no server.
+"""Writes a function of tensors as JavaScript: picograd's kernels in order, for a page without a server.
 
     script = javascript([logits], {"tokens": tokens})
     script.text         function model(weights) { ... return function (tokens) { ...; return [logits]; }; }
 
-In:    tensors that are not computed yet; the computed ones that a page gives at each call
-Out:   `Script`: the text, and the other arrays that it reads
+In:    tensors that are not computed yet; computed tensors whose values a page gives at each call
+Out:   `Script`: the text, and the other arrays that it needs
 
-The graphs go the road of every device (road.py), for a machine without vectors; what is written here is a row a statement
-and a row an operation, as docs/course/22_a_device_of_your_own.md writes them for Python. A number of JavaScript is a
-float64: float32 are rounded where they are stored, not at each step, and integers are exact up to 2**53.
+The graphs are compiled as for every device (road.py), for a machine without vectors; this file has a row per statement and
+a row per operation, as docs/course/22_a_device_of_your_own.md has for Python. JavaScript's numbers are float64: float32 is
+rounded when it is stored, not at each step, and integers are exact up to 2**53.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ ROWS = {
 class Script(Record, eq=False):
     """A function as JavaScript.
 
-    text:     function model(weights) {...}: it returns a function of the inputs, which returns a list of the outputs; all
-              of them are typed arrays
-    weights:  what `model` is given: the arrays that are not inputs, flat
+    text:     function model(weights) {...}: it returns a function of the inputs, which returns a list of the outputs, all
+              as typed arrays
+    weights:  argument of `model`: the arrays that are not inputs, flat
     """
 
     text: str
@@ -68,12 +68,12 @@ def javascript(outputs: Sequence[Tensor], inputs: Mapping[str, Tensor]) -> Scrip
     """Returns JavaScript that computes tensors.
 
     Args:
-      outputs:  not computed yet
-      inputs:   computed tensors that they read, by the names of parameters in the text
+      outputs:  tensors that are not computed yet
+      inputs:   computed tensors that they read, by parameter names for the text
 
     Raises:
-      ArgumentError: an input is not read.
-      UnsupportedOp: there is no row for an operation or a dtype, or the graph has a loop or a length that is not known.
+      ArgumentError: the outputs do not depend on an input.
+      UnsupportedOp: an operation or dtype has no row, or the graph has a loop or an unknown length.
 
     >>> x = Tensor([1.0, 2.0])
     >>> "Math.exp" in javascript([x.exp()], {"x": x}).text
@@ -116,7 +116,7 @@ def _inputs(schedule: Schedule) -> Iterable[tuple[int, Any]]:
 
 
 def _memory(schedule: Schedule, weight_of: Sequence[int | None]) -> list[str]:
-    """Returns a line for each buffer: inputs are set at each call, temporaries share the arena or are in outputs."""
+    """Returns a line per buffer: inputs are set at each call, temporaries share the arena or are in outputs."""
     outputs = {use.source: number for number, use in enumerate(schedule.buffers) if use.role == "output"}
     lines, lent = [], []
     for number, use in enumerate(schedule.buffers):
@@ -147,7 +147,7 @@ def _length(numel: Dim) -> int:
 
 # ---- kernels ----
 def _kernel(name: str, program: Program) -> list[str]:
-    """Returns a function; what it needs besides its buffers it allocates once."""
+    """Returns a function; besides its buffers it needs memory that is allocated once."""
     given = [f"p{slot}" for slot, param in enumerate(program.params) if param.role in ("in", "out")]
     own = [
         f"const {name}_p{slot} = new {_array(param.dtype)}({_length(param.numel)});"
@@ -163,7 +163,7 @@ def _kernel(name: str, program: Program) -> list[str]:
 
 
 def _written(statements: Iterable[Statement], depth: int) -> list[str]:
-    """Returns lines for statements, each by its row."""
+    """Returns the lines of statements, each by its row."""
     lines, indent = [], "  " * depth
     for s in statements:
         if isinstance(s, For):

@@ -3,8 +3,8 @@
     plot = Plot("Loss of two optimizers", x="step", y="loss", log="y")
     plot.line(steps, losses, "SGD").save("loss.svg")
 
-Equal data give the equal file, and text remains text. Colours are those of Okabe and Ito, "Color universal design" (2008),
-which readers with any kind of colour vision can distinguish.
+Equal data give equal files, and text remains text. Colours are those of Okabe and Ito, "Color universal design" (2008),
+which readers with any colour vision can distinguish.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64.0, 18.0, 40.0, 48.0  # margins in pixels
 LEGEND_LINE = 18.0
 CELL = 38.0
 LINED_CELL_MIN = 14.0  # lines around smaller cells would hide the picture
-TICKS = 5  # about so many on an axis
+TICKS = 5  # approximate number per axis
 STYLE = (
     "<style>text{font:12px system-ui,sans-serif;fill:#333}.title{font-size:14px;font-weight:600}"
     ".grid{stroke:#e3e3e3}.axis{stroke:#888}.curve{fill:none;stroke-width:2}</style>"
@@ -32,13 +32,13 @@ STYLE = (
 
 
 class Series(Record):
-    """One set of data of a plot.
+    """A data set of a plot.
 
     kind:   "line", "points" or "bars"
-    xs:     places along the first axis; of bars their numbers
+    xs:     positions along the first axis; for bars their numbers
     ys:     values
     label:  name in the legend, or none
-    color:  of SVG, or the next of COLORS
+    color:  an SVG colour; by default the next of COLORS
     """
 
     kind: str
@@ -51,7 +51,7 @@ class Series(Record):
 class Plot(Struct):
     """A figure with two axes, to which series are added.
 
-    title:  text above
+    title:  text above the figure
     x, y:   names of the axes
     log:    axes with a logarithmic scale: "", "x", "y" or "xy"
 
@@ -81,7 +81,7 @@ class Plot(Struct):
         return self._add("bars", range(len(names)), ys, label)
 
     def note(self, x: float, y: float, text: str) -> Plot:
-        """Writes a text to the right of a place."""
+        """Writes a text to the right of a position."""
         self.notes.append((x, y, text))
         return self
 
@@ -105,7 +105,7 @@ class Plot(Struct):
         """Returns the figure as SVG.
 
         Raises:
-          ValueError: there is nothing to draw, or a logarithmic axis has values that are not positive.
+          ValueError: there is nothing to draw, or a logarithmic axis has nonpositive values.
         """
         if not any(s.xs for s in self.series):
             raise ValueError(f"plot: {self.title!r} has no data.")
@@ -170,7 +170,7 @@ def _round_step(about: float) -> float:
 
 
 def _axis(values: Sequence[float], is_log: bool, first: float, last: float) -> Axis:
-    """Returns an axis on which all values have a place, with some room at both ends."""
+    """Returns an axis that contains all values, with some room at both ends."""
     low, high = min(values), max(values)
     if is_log and low <= 0:
         raise ValueError(f"plot: a logarithmic axis has positive values, got {low}.")
@@ -236,15 +236,15 @@ def grid(
     down: Sequence[str] = (),
     cell: float = CELL,
 ) -> str:
-    """Draws numbers as a grid of cells as SVG text: darker for a greater number, or white for 0 and orange below it.
+    """Draws numbers as a grid of cells in SVG: darker for larger numbers, or white for 0 and orange below it.
 
     Args:
-      title:   text above
+      title:   text above the grid
       rows:    the numbers, row by row
-      texts:   words in each cell, or none
+      texts:   text in each cell, or none
       across:  names of the columns
       down:    names of the rows
-      cell:    height and width of a cell, in pixels; small ones have no lines around them, as pixels of a picture
+      cell:    height and width of a cell, in pixels; small cells have no lines around them
 
     Returns:   the SVG
 

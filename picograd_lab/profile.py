@@ -1,7 +1,7 @@
-"""Profiles: seconds, GFLOP/s and GB/s of each kernel, by line and by module, and the time of planning.
+"""Profiles: time, GFLOP/s and GB/s of each kernel, by line and by module, and the time of planning.
 
 In:    a block of a program
-Out:   `profile`, whose result prints as a table and is saved as a trace
+Out:   `profile`, whose result prints as a table and can be saved as a trace
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ROWS_MAX, LINE_LETTERS_MAX = 20, 72
 
 
 class Profile(Struct):
-    """Times of a block of a program.
+    """Times within a block of a program.
 
     spans:    kernels, and the making of plans, in order
-    start:    of the block, seconds on the clock of perf_counter
-    seconds:  of the whole block
+    start:    start of the block, seconds on the clock of perf_counter
+    seconds:  duration of the block
     """
 
     spans: list[Span] = field(default_factory=list)
@@ -51,11 +51,11 @@ class Profile(Struct):
         return table(HEADS, self._kernel_rows(), self._totals())
 
     def by_line(self) -> str:
-        """Returns a table of the program's lines, the most expensive first."""
+        """Returns a table of the program's lines, most expensive first."""
         return self._by("line", _shown)
 
     def by_module(self) -> str:
-        """Returns a table of the modules of the model that was given, gradients with their modules."""
+        """Returns a table of the given model's modules; gradients count for their modules."""
         return self._by("module", lambda line: line.module or "outside of the model")
 
     def _by(self, head: str, name: Any) -> str:
@@ -75,7 +75,7 @@ class Profile(Struct):
         return self._text((head, "ms", "%", "GFLOP/s"), rows)
 
     def _kernel_rows(self) -> list[tuple[str, ...]]:
-        """Returns the rows of kernels, those that take longest first."""
+        """Returns the rows of kernels, slowest first."""
         groups: dict[tuple[str, Line], list[Span]] = {}
         for span in self.kernels:
             groups.setdefault((span.name, max(span.lines, key=span.lines.__getitem__, default=NOWHERE)), []).append(span)
@@ -118,7 +118,7 @@ class Profile(Struct):
 
     # ---- a trace ----
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes a trace that chrome://tracing and https://ui.perfetto.dev show, with FLOPs, bytes and lines.
+        """Writes a trace for chrome://tracing and https://ui.perfetto.dev, with FLOPs, bytes and lines.
 
         Raises:
           DataError: the file cannot be written.
@@ -139,7 +139,7 @@ class Profile(Struct):
 
 
 def _shown(line: Line) -> str:
-    """Returns a line for a table, its text shortened."""
+    """Returns a line of a table, with its text shortened."""
     return "no line known" if line is NOWHERE else textwrap.shorten(str(line), LINE_LETTERS_MAX, placeholder=" ...")
 
 
@@ -157,16 +157,17 @@ def _sums(rows: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 @whole_context
 def profile(model: Module | None = None) -> Iterator[Profile]:
-    """Times every kernel that runs within a `with` block.
+    """Times every kernel within a `with` block.
 
-    Kernels run one after the other, each timed by itself, so the whole takes longer than otherwise; a kernel takes as long.
-    A kernel of several lines is shared among them by their FLOPs. Functions under jit are traced again, before and after.
+    Kernels run one after the other, each timed separately, so the block takes longer than otherwise; a single kernel does
+    not. A kernel of several lines is divided among them by their FLOPs. Jitted functions are traced again, before and
+    after.
 
     Args:
       model:  by_module() has a row for each of its modules
 
     Raises:
-      ArgumentError: a profile is being made already.
+      ArgumentError: a profile is already in progress.
       ArgumentTypeError: `model` is not a module.
 
     >>> x = Tensor([[1.0, 2.0]])
@@ -194,7 +195,7 @@ def profile(model: Module | None = None) -> Iterator[Profile]:
 
 
 def _follow(model: Module) -> list[Any]:
-    """Has the modules of a model say which of them runs; returns the handles of the hooks that do."""
+    """Makes the modules of a model report which of them runs; returns the handles of the hooks."""
     handles: list[Any] = []
     around: list[str] = []
     for name, module in model.named_modules():

@@ -1,10 +1,10 @@
-"""Times each kernel of the plans that run, and says which of the user's lines it computes.
+"""Times each kernel of running plans, and assigns it to the user's lines.
 
 In:    plans, with the graphs they are made of
 Out:   `Recorder`, and its `Span`s
 
-A plan that is profiled runs kernel by kernel, each to its end before the next begins. Its schedule is made once more from
-the graph, for a plan keeps no graph: so each kernel is known with its Ops, and these with their lines.
+A profiled plan runs kernel by kernel, each to its end before the next begins. Its schedule is made once more from the
+graph, since a plan does not keep its graph: so each kernel is known with its Ops, and these with their lines.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from picograd.ir.symbolic import dim_value
 from picograd.record import Record, replace
 
 NOWHERE = Line("", 0)
-PLANNING = "planning"  # of a Span
+PLANNING = "planning"  # name of a Span
 
 
 class Span(Record):
     """A kernel that ran, or a plan that was made, with its time.
 
-    name:     of the kernel; "planning" for the making of a plan
+    name:     name of the kernel; "planning" for the making of a plan
     start:    seconds on the clock of perf_counter
-    seconds:  until its end
+    seconds:  duration
     flops:    floating-point operations
-    nbytes:   of the arrays it reads and writes, each counted once
-    lines:    the user's lines that it computes, each with its share of the work; shares add up to 1
+    nbytes:   bytes of the arrays that it reads and writes, each counted once
+    lines:    the user's lines that it computes, with their shares of the work, which sum to 1
     """
 
     name: str
@@ -48,14 +48,14 @@ class Span(Record):
 
 
 class _Work(NamedTuple):
-    """The Ops of one item of a schedule, each with its line, and how often they are computed in a run."""
+    """The Ops of one item of a schedule, each with its line, and how often they run in a run of the plan."""
 
     lines: Mapping[Op, Line]
     steps: Dim
 
 
 class _Part(NamedTuple):
-    """One item of a plan as a plan of its own: it runs on the buffers of these numbers."""
+    """One item of a plan as a plan of its own, on the buffers with these numbers."""
 
     name: str
     run: Callable[..., None]
@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 
 
 class Recorder:
-    """Records while it is the recorder of `Profiling` (picograd/look.py).
+    """Records kernels while it is the recorder of `Profiling` (picograd/look.py).
 
     spans:  in order
     """
@@ -72,11 +72,11 @@ class Recorder:
         self.spans: list[Span] = []
         self._works: dict[int, list[_Work]] = {}  # by id of a plan
         self._parts: dict[int, list[_Part]] = {}
-        self._plans: list[Plan] = []  # which stay alive, so that no other has their id
+        self._plans: list[Plan] = []  # kept alive, so that no other plan gets their id
 
     # ---- plans ----
     def learn(self, plan: Plan, roots: Sequence[Op], form: Template, device: str, began: float | None) -> None:
-        """Notes which Ops the kernels of a plan compute, and how long its making took if it `began` just now."""
+        """Notes which Ops the kernels of a plan compute, and how long it took to make if it `began` just now."""
         if began is not None:
             self.spans.append(Span(PLANNING, began, perf_counter() - began))
         if id(plan) not in self._parts:
@@ -84,13 +84,13 @@ class Recorder:
             self._parts[id(plan)] = [] if device == EVALUATOR else list(_parts_of(plan, device))
         if device != EVALUATOR:
             schedule = compiler_for(device).schedule(parametrize(roots, form))
-            if _names(schedule) == _names(plan.schedule):  # else a plan of an earlier process that was made otherwise
+            if _names(schedule) == _names(plan.schedule):  # else a plan of an earlier process, made differently
                 self._works[id(plan)] = [_Work(_lines_in(item), _steps_of(item)) for item in schedule.items]
 
     def run(
         self, plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool
     ) -> None:
-        """Runs a plan kernel by kernel, and notes how long each takes."""
+        """Runs a plan kernel by kernel, and notes the time of each."""
         parts = self._parts.get(id(plan))
         if not parts:
             began = perf_counter()
@@ -118,13 +118,13 @@ class Recorder:
 
 # ---- a plan in parts ----
 def _parts_of(plan: Plan, device: str) -> Sequence[_Part]:
-    """Returns the items of a plan, each as a plan whose buffers are all outputs: it is given their memory."""
+    """Returns the items of a plan, each as a plan whose buffers are all outputs."""
     make, executables = compiler_for(device).device.make_runner, list(plan.executables)
     parts = []
     for item in plan.schedule.items:
         count = len(item.body.kernel_items()) if isinstance(item, LoopItem) else 1
         code, executables = executables[:count], executables[count:]
-        own = item.memory if isinstance(item, LoopItem) else None  # the only memory that a runner has to bring
+        own = item.memory if isinstance(item, LoopItem) else None  # memory that the runner must provide
         numbers = tuple(dict.fromkeys(i for i in item.buffers if i != own))
         uses = [plan.schedule.buffers[i] for i in numbers]
         buffers = [BufferUse(use.dtype, use.numel, "output", place) for place, use in enumerate(uses)]
@@ -150,7 +150,7 @@ def _name_of(item: ScheduleItem | LoopItem, code: Sequence[Executable]) -> str:
 
 
 def _renumbered(item: ScheduleItem | LoopItem, numbers: Sequence[int]) -> ScheduleItem | LoopItem:
-    """Returns an item that names its buffers by their places in `numbers`."""
+    """Returns an item with its buffers renumbered by `numbers`."""
     place = {number: i for i, number in enumerate(numbers)}
     if isinstance(item, ScheduleItem):
         return replace(item, buffers=tuple(place[i] for i in item.buffers))
@@ -162,7 +162,7 @@ def _renumbered(item: ScheduleItem | LoopItem, numbers: Sequence[int]) -> Schedu
 def _all_buffers(
     schedule: Schedule, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]
 ) -> list[Buffer]:
-    """Returns memory for each buffer of a schedule: temporaries have some of their own."""
+    """Returns memory for each buffer of a schedule; temporaries get their own."""
     device = (*outputs, *inputs)[0].device
     allocate = compiler_for(device).device.allocate
     found = []
@@ -177,9 +177,9 @@ def _all_buffers(
 
 # ---- shares of lines ----
 def _lines_in(item: ScheduleItem | LoopItem) -> dict[Op, Line]:
-    """Returns the Ops that a kernel, or the kernels of a loop, compute, each with the user's line.
+    """Returns the Ops of a kernel, or of a loop's kernels, each with the user's line.
 
-    A function of several Ops has noted its line at the last of them: the others have that of the Op that reads them.
+    A function of several Ops has recorded its line at the last of them: the others get that of the Op that reads them.
     """
     items = item.body.kernel_items() if isinstance(item, LoopItem) else (item,)
     nests = [nest for kernel_item in items for phase in kernel_item.kernel.phases for nest in phase]
@@ -197,7 +197,7 @@ def _steps_of(item: ScheduleItem | LoopItem) -> Dim:
 
 
 def _shares(work: _Work, variables: Mapping[str, int]) -> tuple[int, Mapping[Line, float]]:
-    """Returns FLOPs, and the part of each line: by FLOPs, or equal parts where there are none."""
+    """Returns FLOPs, and the share of each line: by FLOPs, or equal shares if there are none."""
     flops = {op: flops_of(op, variables) for op in work.lines}
     total = sum(flops.values())
     parts: dict[Line, float] = {}

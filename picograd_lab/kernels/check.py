@@ -1,11 +1,11 @@
-"""A user's kernel beside its meaning in NumPy, and its gradient beside slopes of that meaning.
+"""A user's kernel compared with its meaning in NumPy, and its gradient with slopes of that meaning.
 
 In:    a Kernel and its arguments
-Out:   `Report`: what was compared, true where nothing deviates
+Out:   `Report`: the comparisons, true if nothing deviates
 
-The kernel runs on the simulator, or on the GPU that its arguments are on. The meaning is computed in float64. On the
-simulator threads and blocks run in three orders, in which a kernel without races gives the same bits, and memory begins
-as NaN, so that an element that no thread writes is found.
+The kernel runs on the simulator, or on its arguments' GPU. The meaning is computed in float64. On the simulator threads and
+blocks run in three orders, in which a kernel without races gives the same bits, and memory begins as NaN, so that elements
+that no thread writes are found.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEP, DIRECTIONS, SLOPE_TOLERANCE = 1e-4, 3, 2e-3  # of slopes: along random dir
 
 
 class Kernel(Protocol):
-    """A Kernel, as it is compared."""
+    """A Kernel, as far as comparisons need it."""
 
     name: str
     signature: Signature
@@ -65,7 +65,7 @@ class Line(Record):
 
 
 class Report(Record):
-    """The findings of `Kernel.check`: true where nothing deviates; it prints a line for each comparison."""
+    """The findings of `Kernel.check`: true if nothing deviates; it prints a line per comparison."""
 
     name: str
     device: str
@@ -85,7 +85,7 @@ def check(kernel: Kernel, args: tuple[Any, ...]) -> Report:
     """Compares a kernel with its meaning, and its gradient with slopes of the meaning.
 
     Raises:
-      UnsupportedOp: it has no meaning.
+      UnsupportedOp: the kernel has no meaning.
       DeviceError: the simulator finds a race, an access outside memory or a divergent barrier.
     """
     if kernel.meaning is None:
@@ -109,12 +109,12 @@ def check(kernel: Kernel, args: tuple[Any, ...]) -> Report:
 
 
 def _placed(arg: Any) -> Any:
-    """Returns an argument where CUDA C runs: on its GPU, else on the simulator."""
+    """Returns an argument on a device that runs CUDA C: its GPU, else the simulator."""
     return arg.detach().to(SIMULATOR) if isinstance(arg, Tensor) and str(arg.device) != "CUDA" else arg
 
 
 def _wide(arg: Any) -> Any:
-    """Returns an argument as the meaning takes it, floats in float64."""
+    """Returns an argument for the meaning, floats in float64."""
     if not isinstance(arg, Tensor):
         return arg
     array = arg.numpy()
@@ -157,7 +157,7 @@ def _compared(name: str, found: Array, meant: Array, dtype: DType) -> Line:
 
 
 def _in_other_orders(kernel: Kernel, prepared: Prepared, found: Sequence[Array]) -> list[Line]:
-    """Returns a line for a kernel whose bits depend on which thread comes first."""
+    """Returns a line for a kernel whose bits depend on the order of threads."""
     for order in ORDERS[1:]:
         again = _results(prepared, order)
         for one, before, after in zip(kernel.signature.results, found, again):
@@ -169,7 +169,7 @@ def _in_other_orders(kernel: Kernel, prepared: Prepared, found: Sequence[Array])
 
 # ---- gradients ----
 def _gradients(kernel: Kernel, args: tuple[Any, ...], wide: Sequence[Any]) -> list[Line]:
-    """Returns a line for each argument that has a gradient: it is compared with slopes of the meaning."""
+    """Returns a line for each argument with a gradient, compared with slopes of the meaning."""
     assert kernel.meaning is not None
     inputs = [i for i, arg in enumerate(args) if isinstance(arg, Tensor) and arg.dtype.is_float]
     rng = np.random.default_rng(0)

@@ -1,10 +1,10 @@
-"""Lengths that a kernel's grid, inputs and shapes of results are functions of, where they change from call to call.
+"""Symbolic lengths as arguments of the functions that give a kernel's grid, inputs and shapes of results.
 
 In:    the arguments of a call, some with symbolic lengths
-Out:   `shaped`: the same, as these functions get them;  `dim_of`: what they make of a length, as shapes hold it
+Out:   `shaped`: the arguments for these functions;  `dim_of`: a length of their results, as shapes hold it
 
 One compiled kernel serves all lengths within the bounds of a Variable, so its functions are called once, with lengths that
-have no number: `-(-x.numel() // 256)` is an expression, which each launch computes.
+are not numbers: `-(-x.numel() // 256)` is an expression, which each launch computes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Extent:
         return self * -1
 
     def __floordiv__(self, other: Any) -> Any:
-        """Rounds down; what is negative becomes -(a // b) rounded up, so that divisors of GPUs see no negative number."""
+        """Rounds down; of a negative quotient -(a // b) is rounded up, so that GPUs divide no negative operands."""
         if isinstance(other, (int, np.integer)) and other > 0 and bounds(self.op)[0] < 0:
             return -extent(floordiv(add(mul(self.op, -1), int(other) - 1), int(other)))
         return self._with(floordiv, other)
@@ -85,7 +85,7 @@ class Extent:
 
 
 class Shaped:
-    """A Tensor with symbolic lengths, as the functions of a kernel get it: what they may depend on, and no values."""
+    """A Tensor with symbolic lengths, for the functions of a kernel, which may not read values."""
 
     def __init__(self, tensor: Tensor):
         self.tensor, self.dtype, self.device = tensor, tensor.dtype, tensor.device
@@ -108,17 +108,17 @@ class Shaped:
 
 
 def extent(dim: Dim) -> Any:
-    """Returns a length as functions of a kernel get it."""
+    """Returns a length in the form that a kernel's functions get."""
     return Extent(dim) if isinstance(dim, Op) else dim
 
 
 def dim_of(value: Any) -> Dim:
-    """Returns a length as shapes hold it."""
+    """Returns a length in the form that shapes hold."""
     return value.op if isinstance(value, (Extent, Length)) else int(value)
 
 
 def shaped(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the arguments of a call as the functions of the kernel get them."""
+    """Returns the arguments of a call in the form that a kernel's functions get."""
     return tuple([_shaped(arg) for arg in args])
 
 

@@ -1,10 +1,10 @@
-"""`picograd.kernel`: a function of Tensors whose kernel the user has written in CUDA C, or in C.
+"""`picograd.kernel`: a function of Tensors with a kernel that the user has written in CUDA C, or in C.
 
 In:    source, and functions that give shapes, the grid, the meaning in NumPy and the gradient
 Out:   `kernel`, `Kernel`
 
-A call becomes one Op, KERNEL, with an OUTPUT for each result: lazy, and a part of plans like any other. Its inputs are
-stored contiguously before it runs. A gradient makes the call a CALL with a body of its own (control/custom.py).
+A call becomes an Op, KERNEL, with an OUTPUT per result: lazy, and part of plans like any other. Its inputs are stored
+contiguously before it runs. A gradient makes the call a CALL with a body of its own (control/custom.py).
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ SUFFIXES = {"cuda": "cu", "c": "c"}
 TAKEN_BY = {"cuda": ("CUDA C", "CUDA and CUDASIM", "CUDASIM"), "c": ("C", "CPU, C and CUDASIM", "CPU")}
 BLOCK_HINT = "block=256, and a loop in the kernel or more blocks where there is more to do."
 Extents = int | Sequence[int] | Callable[..., Any]
-# Whether kernels called now have gradients though none are recorded: in a gradient, for the second derivative, and not in
-# that of a kernel called there, which may be the same kernel.
+# True while kernels have gradients although none are recorded: in a gradient, for the second derivative, but not in that of
+# a kernel called there, which may be the same kernel.
 in_gradient: ContextVar[bool] = ContextVar("picograd_in_gradient", default=False)
 
 
 class Launched(Record):
-    """The launch of one function, as the user has said it.
+    """The launch of one function, as given by the user.
 
-    entry:  an expression that names the function
+    entry:  an expression for the function's name
     """
 
     signature: Signature
@@ -99,7 +99,7 @@ class Kernel:
         self._function = differentiable(self)
 
     def _behind(self, options: Mapping[str, Any]) -> Launched:
-        """Returns a launch behind the first one."""
+        """Returns a launch after the first one."""
         known = {"block": 256, "shared_bytes": 0, **options}
         if self.language == "c" or known.keys() != {"entry", "grid", "block", "shared_bytes"}:
             fact = f"{self.name}: a launch in `then` has entry and grid, maybe block and shared_bytes, got {list(options)}."
@@ -114,8 +114,8 @@ class Kernel:
         """Returns the results of the kernel for Tensors, numbers and anything else that its functions take.
 
         Raises:
-          ArgumentError: there are more or fewer values than parameters of the source, or the launch is impossible.
-          DTypeError: a Tensor, or a result, has another dtype than the source.
+          ArgumentError: the number of values is not that of the source's parameters, or the launch is impossible.
+          DTypeError: the dtype of a Tensor or result differs from the source's.
         """
         if self.gradient is None or not (is_grad_enabled() or in_gradient.get()):
             return self.apply(args)
@@ -124,9 +124,9 @@ class Kernel:
     def check(self, *args: Any) -> Report:
         """Compares the kernel with its meaning, and its gradient with slopes of the meaning, for these arguments.
 
-        It runs on the GPU that the arguments are on, else on the simulator, there with threads in three orders.
+        It runs on the arguments' GPU, else on the simulator, with threads in three orders.
 
-        Returns:   a Report, true where nothing deviates; it prints a line for each comparison
+        Returns:   a Report, true if nothing deviates; it prints a line per comparison
 
         Raises:
           UnsupportedOp: the kernel has no meaning.
@@ -136,17 +136,17 @@ class Kernel:
             return check(self, args)
 
     def offer(self, *args: Any) -> Offering:
-        """Offers the kernel to the compiler for all that computes `implements`, with arguments like these.
+        """Offers the kernel to the compiler for everything that computes `implements`, with arguments like these.
 
-        A kernel of the compiler's that has such a value, with Tensors of these ranks and dtypes and any lengths, has one
-        candidate more where candidates are timed (`jit(tune=True)`). It is taken untimed where `count()` has shown that it
-        wins. Operations before and behind it are generated; it is refused where one is not elementwise, where `accepts`
-        says so, and where the launch fails. PICOGRAD_SHOW=choice says why.
+        A compiler's kernel with such a value, for Tensors of these ranks and dtypes and any lengths, gets one more
+        candidate when candidates are timed (`jit(tune=True)`). It is used untimed if `count()` has shown that it wins.
+        Operations before and after it are generated; it is refused if one is not elementwise, if `accepts` returns False,
+        and if the launch fails. PICOGRAD_SHOW=choice shows why.
 
-        Returns:   the offer: `withdraw()` ends it, as does the end of a `with` block, `count()` counts for `args`
+        Returns:   the offer: `withdraw()` ends it, as does the end of a `with` block; `count()` counts for `args`
 
         Raises:
-          ArgumentError: the kernel says not what it implements.
+          ArgumentError: the kernel has no `implements`.
         """
         if self.implements is None:
             fact = f"{self.name}: a kernel is offered for an operation, and this one names none."
@@ -159,7 +159,7 @@ class Kernel:
         return self.call(args)[0]
 
     def apply(self, args: tuple[Any, ...]) -> Any:
-        """Returns the results, through which no gradient flows."""
+        """Returns the results, without gradient."""
         call, device = self.call(args)
         results = [
             Tensor.from_op(filled(0, dtype, shape) if 0 in shape else _output(call, i, dtype), device)
@@ -173,7 +173,7 @@ class Kernel:
         return names[number] if number < len(names) else f"argument {number}"
 
     def prepare(self, *args: Any) -> Prepared:
-        """Returns one launch of the kernel for these arguments, to be run alone and timed."""
+        """Returns a launch of the kernel for these arguments, to be run and timed alone."""
         if _has_symbolic_lengths(args):
             raise ShapeError(f"{self.name}: one launch has lengths that are numbers.", "cut it to some, as in x[:3].")
         return Prepared(*self.call(args))
@@ -246,10 +246,10 @@ class Kernel:
     def _launch(
         self, launched: Launched, args: tuple[Any, ...], numbers: Mapping[str, int], shapes: Mapping[str, Shape]
     ) -> tuple[tuple[Dim, int, int], GivenLaunch]:
-        """Returns the blocks of a launch, and all else of it.
+        """Returns the number of blocks of a launch, and the launch.
 
         Args:
-          numbers:  of operands and results, by the names of parameters;  shapes: of these
+          numbers:  numbers of operands and results, by names of parameters;  shapes: their shapes
         """
         blocks, threads = self._blocks_and_threads(launched, args)
         asked = launched.shared_bytes
@@ -272,7 +272,7 @@ class Kernel:
     def _map(
         self, name: str, args: tuple[Any, ...], numbers: Mapping[str, int], shapes: Mapping[str, Shape]
     ) -> TileMap:
-        """Returns a map of tiles."""
+        """Returns a tile map."""
         if name not in self.tile_maps:
             fact = f"{self.name}: {name} is a map of tiles, and nobody says of which parameter."
             raise ArgumentError(fact, f'tile_maps={{"{name}": lambda a, b: ("a", (64, 64))}}')
@@ -308,11 +308,11 @@ class Kernel:
             )
 
     def _operand(self, one: Parameter, value: Any, device: str | None) -> Op:
-        """Returns the value of a parameter, of its dtype.
+        """Returns the value of a parameter, in its dtype.
 
         Raises:
-          DTypeError: it has another.
-          ArgumentTypeError: a parameter that is memory is not a Tensor, or one that is a number is not a number.
+          DTypeError: its dtype differs.
+          ArgumentTypeError: it is memory and the value is not a Tensor, or it is a number and the value is not.
         """
         if isinstance(value, Tensor):
             op = value_at(value, device)
@@ -394,7 +394,7 @@ class Kernel:
 
 
 def differentiable(kernel: Kernel) -> type[Function]:
-    """Returns a kernel with its gradient as a Function."""
+    """Returns a Function of a kernel and its gradient."""
 
     def forward(ctx: FunctionContext, *args: Any) -> Any:
         found = kernel.apply(args)
@@ -436,7 +436,7 @@ def _has_symbolic_lengths(args: Sequence[Any]) -> bool:
 
 
 def _number_among(values: Sequence[Any], arg: Any) -> int | None:
-    """Returns the place among `values`, given to parameters, of an argument that is a number."""
+    """Returns the index among `values`, given to parameters, of an argument that is a number."""
     is_number = isinstance(arg, (int, float)) and not isinstance(arg, bool)
     same = (i for i, value in enumerate(values) if type(value) is type(arg) and repr(value) == repr(arg))  # -0.0 is not 0.0
     return next(same, None) if is_number else None
@@ -457,7 +457,7 @@ def _output(call: Op, number: int, dtype: DType) -> Op:
 
 
 def is_path(source: str | Path) -> bool:
-    """True for the path of a file, and for text without a line that names one."""
+    """True for a file's path; False for source text."""
     return isinstance(source, Path) or ("\n" not in source and "{" not in source and source.endswith((".cu", ".h", ".c")))
 
 
@@ -469,43 +469,42 @@ def kernel(
     then: Sequence[Mapping[str, Any]] = (), scratch: Mapping[str, Any] | None = None,
     tile_maps: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Kernel:  # fmt: skip
-    """Makes a function of Tensors of a kernel in CUDA C, for CUDA and CUDASIM, its simulator; or in C, for processors.
+    """Makes a function of Tensors from a kernel in CUDA C, for CUDA and CUDASIM, its simulator; or in C, for processors.
 
     out = kernel(source, ...)(x, y, ...)    one launch; lazy, within plans and under pg.jit like any operation
 
-    Parameters of the source that are pointers to what is not const are results, in their order, and hold nothing before.
-    The others are given the arguments of the call, or what `inputs` makes of them: Tensors arrive contiguous; numbers may
-    be ints, floats, Tensors without axes and bound Variables. The simulator finds races, accesses outside memory and
-    divergent barriers, with the line. Other devices compute `meaning`.
+    Parameters of the source that are pointers to non-const memory are results, in order, and hold nothing before. The
+    others get the arguments of the call, or the values of `inputs`: Tensors arrive contiguous; numbers may be ints, floats,
+    0-d Tensors and bound Variables. The simulator finds races, accesses outside memory and divergent barriers, with their
+    lines. Other devices compute `meaning`.
 
-    Where no function is __global__ the source is C, for CPU and C, compiled by the machine's C compiler. Its function is
+    Without a __global__ function the source is C, for CPU and C, compiled by the machine's C compiler. Its function is
     called once, without grid and block. `check` runs it on the simulator and finds accesses outside memory.
 
     Args:
-      source:        text, or the path of a file; headers in its folder, and those of picograd/devices/cuda, may be included
-      output:        (arguments): a Tensor, or a pair (shape, dtype), like the result; a tuple for several
-      grid:          blocks along x, y and z: 1 to 3 numbers, or a function of the arguments that gives them; None for C
-      block:         threads of a block, the same way
-      entry:         name of the function, where the source has several: "saxpy", "rows<256>"
-      shared_bytes:  of dynamic shared memory of a block, `extern __shared__`
+      source:        text, or the path of a file; it may include headers of its folder and of picograd/devices/cuda
+      output:        (arguments): a Tensor like the result, or a pair (shape, dtype); a tuple for several results
+      grid:          blocks along x, y and z: 1 to 3 numbers, or a function of the arguments; None for C
+      block:         threads per block, in the same form
+      entry:         name of the function, if the source has several: "saxpy", "rows<256>"
+      shared_bytes:  dynamic shared memory per block, `extern __shared__`
       inputs:        (arguments): a value for each parameter that is not a result
       meaning:       (arguments, Tensors as NumPy arrays): the results, in NumPy
       gradient:      (gradients of the results, arguments): the gradient of each Tensor, by operations of Tensors and other
-                     kernels; if it has a parameter `out`, the results are in it
-      name:          in messages and profiles
-      implements:    (arguments): the results, by operations of Tensors: `offer` has the kernel take the place of these
-      accepts:       (arguments): whether it may, for these lengths; None: for all that `grid` and the others take
-      then:          launches behind the first, each with entry and grid, maybe block and shared_bytes; parameters of
-                     one name are one value
-      scratch:       memory between launches, by the names of parameters: a pair (shape, dtype), or a function of the
-                     arguments that gives it
-      tile_maps:     by the names of parameters TILE_MAP(name): (arguments): the parameter whose tiles are copied and the
-                     box; maybe the shape that it is seen with
+                      kernels; a parameter `out` gets the results
+      name:          name in messages and profiles
+      implements:    (arguments): the results, by operations of Tensors, which the kernel may replace after `offer`
+      accepts:       (arguments): whether it may do so for these lengths; None: for all that its functions accept
+      then:          launches after the first, each with entry and grid, optionally block and shared_bytes; parameters with
+                      the same name have the same value
+      scratch:       memory between launches, by names of parameters: a pair (shape, dtype), or a function of the arguments
+      tile_maps:     for parameters TILE_MAP(name), by name: (arguments): the parameter whose tiles are copied, the box, and
+                      optionally the shape under which it is seen
 
-    Returns:   the function; its check(...) compares it with its meaning, prepare(...) gives a launch to time and to count
+    Returns:   the function; its check(...) compares it with its meaning, prepare(...) returns a launch to time and to count
 
     Raises:
-      ArgumentError: the source has no kernel of that name, or several and none is named; CUDA C has no grid, or C has one.
+      ArgumentError: the source has no kernel of that name, or several and no entry; CUDA C without a grid, or C with one.
       FileError:     the file cannot be read.
 
     >>> double = kernel(

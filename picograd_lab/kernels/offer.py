@@ -1,16 +1,16 @@
 """Kernels offered to the compiler for an operation: candidates for every kernel that computes it.
 
 In:    the call of a user's kernel for arguments; the operation, as a function of Tensors; arguments like its own
-Out:   `Offering`, an Offer (ir/host.py), which tells the kernels that it is for
+Out:   `Offering`, an Offer (ir/host.py), which finds the kernels that it applies to
 
-The operation is compiled for arguments like those given, as far as its kernel. Another kernel computes it where a value has
-the same Ops, whatever the lengths: that gives the operands, and their shapes. For these shapes the operation is compiled
-again, and accepted if the value is the very graph, with all its numbers.
+The operation is compiled for arguments like the given ones, as far as its kernel. Another kernel computes it if a value has
+the same Ops, for any lengths: this gives the operands, and their shapes. For these shapes the operation is compiled again,
+and accepted if the value is exactly that graph, with all its numbers.
 
     pattern   REDUCE(MUL(PARAM 0, EXPAND(PARAM 1)))             a @ x of (4, 4) and (4,)
     kernel    ADD(REDUCE(MUL(PARAM 2, EXPAND(ABS ...))), ...)   PARAM 0 is its PARAM 2, PARAM 1 its ABS, stored before
 
-Counts of the simulator decide which wins untimed, for lengths that somebody asks for.
+Counts of the simulator decide which kernel wins untimed, for the requested lengths.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ Types = tuple[tuple[DType, Shape], ...]  # of the Tensors among arguments
 
 
 class Operation(Record):
-    """An operation as the compiler makes it for some arguments, in one kernel.
+    """An operation as compiled for some arguments, in one kernel.
 
-    values:    its results, as graphs over a PARAM for each Tensor among the arguments
-    schedule:  of the kernel
+    values:    its results, as graphs over a PARAM per Tensor argument
+    schedule:  schedule of the kernel
     """
 
     values: tuple[Op, ...]
@@ -71,12 +71,12 @@ class Operation(Record):
 
 
 class Offering:
-    """A user's kernel that is a candidate for an operation, until it is withdrawn; a `with` block withdraws it at its end.
+    """A user's kernel as a candidate for an operation, until it is withdrawn; a `with` block withdraws it at its end.
 
-    kernel:      its name; `name` has the dtypes and ranks, too, for each of which it may be offered
-    call:        (a target, arguments): the KERNEL for them, or why there is none
+    kernel:      name of the kernel; `name` also has the dtypes and ranks, for each of which it may be offered
+    call:        (target, arguments): the KERNEL for them, or why there is none
     implements:  (arguments): the operation, by operations of Tensors
-    examples:    arguments like those of the operation: Tensors stand for any of their rank and dtype, all else for itself
+    examples:    example arguments: Tensors stand for all of their rank and dtype, everything else for itself
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Offering:
 
     def _offer(self) -> None:
         offers.change(self.name, self)
-        last_change.note()  # a jitted function has a plan for each set of offers
+        last_change.note()  # jitted functions have a plan per set of offers
 
     def __enter__(self) -> Offering:
         return self
@@ -100,14 +100,14 @@ class Offering:
         self.withdraw()
 
     def withdraw(self) -> None:
-        """Ends the offer: plans are made without it."""
+        """Withdraws the offer: plans are made without it."""
         if offers.by_name.get(self.name) is self:
             offers.change(self.name, None)
             last_change.note()
 
     # ---- as the compiler asks ----
     def accepts(self, kernel: Kernel, target: Target) -> Mapping[Op, Op] | str:
-        """Returns values of a kernel, each with the OUTPUT of the user's kernel that computes it; or why there is none."""
+        """Returns values of a kernel with the OUTPUTs of the user's kernel that compute them; or why there are none."""
         found = self._accepted.get((kernel, target))
         if found is None:
             found = self._found(kernel, target)
@@ -135,7 +135,7 @@ class Offering:
         return _shapes(call) in self._won
 
     def _computed(self, operands: Mapping[int, Op], known: set[Op], target: Target) -> Mapping[Op, Op] | str:
-        """Returns the values that the operation has for some operands, each with its OUTPUT; or why they are not there."""
+        """Returns the values of the operation for some operands, with their OUTPUTs; or why they are missing."""
         slots = range(len(types_of(self.examples)))
         if operands.keys() != set(slots):
             return "not all arguments are among its operands"
@@ -157,13 +157,13 @@ class Offering:
     def _called(self, operands: Sequence[Op], target: Target) -> Op | str:
         tensors = [Tensor.from_op(operand, target.device) for operand in operands]
         try:
-            return Context().run(self.call, target, *put(self.examples, tensors))  # in no mode, and within no trace
-        except PicogradError as error:  # a shape that the kernel, or its launch, is not for
+            return Context().run(self.call, target, *put(self.examples, tensors))  # without modes or a trace
+        except PicogradError as error:  # a shape that the kernel or its launch does not accept
             return error.fact.rstrip(".")
 
     # ---- the operation ----
     def operation(self, types: Types, target: Target) -> Operation | str:
-        """Returns the operation for arguments of some types; or why no single kernel computes it."""
+        """Returns the operation for arguments of these types; or why no single kernel computes it."""
         if (types, target) not in self._known:
             self._known[types, target] = Context().run(self._compiled, types, target)
         return self._known[types, target]
@@ -190,12 +190,12 @@ class Offering:
 
     # ---- counts ----
     def count(self) -> dict[str, int]:
-        """Counts the kernel and the compiler's own on the simulator, for the examples; where it wins it is the guess there.
+        """Counts the kernel and the compiler's own on the simulator, for the examples; a winner is used for their lengths.
 
         Returns:   the clocks of both, by name (`clocks_of`)
 
         Raises:
-          ArgumentError: the operation is not one kernel, or the user's is not for these examples.
+          ArgumentError: the operation is not one kernel, or the user's kernel does not accept these examples.
           DeviceError: the simulator finds a fault in the kernel.
         """
         compiler = compiler_for(SIMULATOR)
@@ -215,14 +215,14 @@ class Offering:
             clocks[name] = clocks_of(take_counts(executable), blocks, len(source.launches))
         if clocks[self.kernel] < GAIN * clocks[OWN]:
             self._won.add(_shapes(call_of(cut)))
-            offers.change(self.name, None)  # and again under another key, so that plans are new
+            offers.change(self.name, None)  # offered again under another key, so that plans are made again
             self._offer()
         return clocks
 
 
 # ---- graphs ----
 def operands_of(pattern: Op, value: Op) -> dict[int, Op] | None:
-    """Returns the Ops of a value that are PARAM 0, 1, ... in a pattern of the same Ops; None where Ops differ."""
+    """Returns the Ops of a value that match PARAM 0, 1, ... of a pattern; None if the Ops differ."""
     found: dict[Op, Op] = {}
     pairs = [(pattern, value)]
     while pairs:
@@ -245,7 +245,7 @@ def types_of(args: Sequence[Any]) -> Types:
 
 
 def put(args: Sequence[Any], tensors: Sequence[Tensor]) -> list[Any]:
-    """Returns arguments with other Tensors, in their order."""
+    """Returns arguments with their Tensors replaced, in order."""
     others = iter(tensors)
     return [next(others) if isinstance(one, Tensor) else one for one in args]
 
@@ -259,7 +259,7 @@ def _shapes(call: Op) -> tuple[Any, ...]:
 
 
 def _own_source(kernel: Kernel, call: Op, target: Target, render: Callable[[Program, Target], Source]) -> Source:
-    """Returns the compiler's kernel for the GPUs that a user's is for: with maps of tiles, for one of warpgroups."""
+    """Returns the compiler's kernel for the same GPUs as the user's: with tile maps, for those of warpgroups."""
     if any(launch.tile_maps for launch in call.arg[0].launches):
         target = replace(target, has_warpgroups=True, multiprocessors=MULTIPROCESSORS, shared_bytes=HOPPER_SHARED_BYTES)
     written = written_candidates(kernel, target)
@@ -275,7 +275,7 @@ def _own_source(kernel: Kernel, call: Op, target: Target, render: Callable[[Prog
 # its cache for 64 bytes a clock. A launch takes 2 us, in which two small kernels are alike.
 LAUNCH_CLOCKS = 3500
 MULTIPROCESSORS, SECTORS_OF_MEMORY, SECTORS, SHARED_BYTES, INSTRUCTIONS, MMA_CLOCKS = 132, 66, 2, 128, 4, 2
-WGMMA_COLUMN_CLOCKS, HOPPER_SHARED_BYTES = 0.5, 227 * 1024  # of 64 rows and 16 of K in 16 bits; of a block
+WGMMA_COLUMN_CLOCKS, HOPPER_SHARED_BYTES = 0.5, 227 * 1024  # for 64 rows and 16 of K in 16 bits; per block
 OF_SHARED = ("shared_loads", "shared_stores", "shared_atomics")
 ISSUED = (
     *OF_SHARED, "global_loads", "global_stores", "global_atomics", "async_copies", "tile_loads", "tile_stores", "barriers",
@@ -285,14 +285,14 @@ OF_THREADS = ("multiply_adds", "exponentials")
 
 
 def clocks_of(counts: Mapping[str, int], blocks: int, launches: int = 1) -> int:
-    """Returns the clocks of launches, and of memory or of the busiest part of the multiprocessor with most blocks if more.
+    """Returns the clocks of launches, plus those of memory or, if more, of the busiest part of the fullest multiprocessor.
 
-    Its parts are the way to the cache, shared memory, issue and matrix units. The model has no latencies, and a cache that
-    keeps nothing: it compares two kernels of the same operation, and is not a prediction of times.
+    Its parts are the path to the cache, shared memory, issue and matrix units. The model has no latencies, and a cache that
+    keeps nothing: it compares two kernels of the same operation, and does not predict times.
 
     Args:
-      counts:  of a kernel (picograd_lab/ladder/counts.h)
-      blocks:  of its grid, the largest of several
+      counts:  counts of a kernel (picograd_lab/ladder/counts.h)
+      blocks:  blocks of its grid, the largest of several
     """
     sectors = counts["loaded_sectors"] + counts["stored_sectors"]
     issued = sum(counts[name] for name in ISSUED) + sum(counts[name] / WARP_THREADS for name in OF_THREADS)

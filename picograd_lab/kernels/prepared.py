@@ -1,9 +1,9 @@
-"""One launch of a user's kernel on memory of its own: to be run alone, timed, and asked what it is made of.
+"""A launch of a user's kernel on memory of its own, to be run alone, timed and inspected.
 
 In:    a Kernel and its arguments
 Out:   `Prepared`
 
-This is the handle for measuring. It goes by the same stages as a plan: the same source, the same machine code.
+For measurements. It goes through the same stages as a plan: the same source, the same machine code.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Array = np.ndarray[Any, Any]
 
 
 class Prepared:
-    """A kernel, compiled for one device, with its inputs in memory and memory for its results.
+    """A kernel compiled for one device, with its inputs and results in memory.
 
-    given:       of its KERNEL
-    kernel:      as the compiler has it
+    given:       the user's kernel in its KERNEL
+    kernel:      the compiler's form of it
     executable:  its code: `functions` has the device's function, `owner` the library or module
     inputs, outputs:  Buffers, by the parameters of the plan
     """
@@ -63,7 +63,7 @@ class Prepared:
         self._uses = schedule.buffers
 
     def run(self, count: int = 1, order: str = "forward") -> None:
-        """Runs the kernel so many times; a GPU may still be at work when this returns.
+        """Runs the kernel `count` times; a GPU may still be running when this returns.
 
         Args:
           order:  of threads and blocks on the simulator: "forward", "backward" or "shuffled"
@@ -78,7 +78,7 @@ class Prepared:
                 self.device.order = 0
 
     def forget(self) -> None:
-        """Fills the results with bytes of 0xFF: NaN in a float, so that what nothing writes shows."""
+        """Fills the results with bytes of 0xFF: NaN in a float, which shows if nothing is written."""
         for buffer in self.outputs:
             self.device.copy_in(buffer.memory, np.full(max(1, buffer.nbytes), UNWRITTEN, np.uint8))
 
@@ -87,7 +87,7 @@ class Prepared:
         self.device.copy_out(self.outputs[0].memory, np.empty(1, np.uint8))
 
     def seconds(self, count: int = 1) -> float:
-        """Returns the seconds of one run, the mean of `count` that follow each other."""
+        """Returns the seconds of one run, as the mean of `count` consecutive ones."""
         self.wait()
         start = time.perf_counter()
         self.run(count)
@@ -96,7 +96,7 @@ class Prepared:
 
     @cached_property
     def source(self) -> Source:
-        """The text that is compiled: the user's, and the function around it that a plan launches."""
+        """The compiled text: the user's, and the function around it that a plan launches."""
         source = given_source(self.kernel, compiler_for(self.name).backend)
         assert source is not None, f"{self.name} takes no kernel in this language"
         return source
@@ -105,7 +105,7 @@ class Prepared:
         """Returns counts of one run on the simulator, by name: loads, stores, sectors (picograd_lab/ladder/counts.h).
 
         Raises:
-          DeviceError: this is a GPU; or the kernel breaks a rule.
+          DeviceError: the device is a GPU; or the kernel breaks a rule.
         """
         if not isinstance(self.device, CudaSimDevice):
             raise DeviceError("counts: they are taken on the simulator.", 'x.to("CUDASIM")')
@@ -114,12 +114,12 @@ class Prepared:
         return take_counts(counted)
 
     def resources(self, arch: str = "sm_90a") -> nvrtc.ResourceUsage:
-        """Returns registers, shared memory and spills on a GPU, of the one at hand or of `arch`; none is needed for it.
+        """Returns registers, shared memory and spills for this machine's GPU, or for `arch`; no GPU is needed for that.
 
-        Several launches have the largest of each.
+        For several launches it returns the largest of each.
 
         Raises:
-          CompileError: NVRTC is not installed, or rejected the source.
+          CompileError: NVRTC is missing, or rejected the source.
         """
         return greatest_usage([self.source], self.target.arch if self.target.device == "CUDA" else arch)
 

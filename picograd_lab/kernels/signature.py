@@ -1,7 +1,7 @@
 """The head of a kernel in CUDA C or in C: its name, its parameters with their types, and the bounds of its launch.
 
 In:    source text
-Out:   `Signature`;  `included`: a source with the headers of its own folder in place
+Out:   `Signature`;  `included`: a source with the headers of its folder inserted
 
 Only heads of functions are read, by regular expressions on a text without comments; the compiler reads the rest.
 """
@@ -18,7 +18,7 @@ from picograd.errors import ArgumentError, FileError
 from picograd.ir.host import MAP_TYPE, without_comments
 from picograd.record import Record
 
-# By the words of a type in alphabetical order, without const and the like.
+# By the words of a type in alphabetical order, without const and similar words.
 DTYPES: dict[str, DType] = {
     "float": dtypes.float32, "float32": dtypes.float32, "double": dtypes.float64, "float64": dtypes.float64,
     "half": dtypes.float16, "__half": dtypes.float16, "float16": dtypes.float16,
@@ -36,10 +36,10 @@ DTYPES: dict[str, DType] = {
 
 
 class Parameter(Record):
-    """One parameter of a kernel.
+    """A parameter of a kernel.
 
-    type:        as the source has it, without the name; of a map of tiles MAP_TYPE
-    dtype:       of the number, or of the elements of the memory; None: the type is one of the source's own
+    type:        type in the source, without the name; MAP_TYPE for tile maps
+    dtype:       dtype of the number, or of the memory's elements; None: a type of the source's own
     is_pointer:  it is memory
     is_const:    memory that is only read
     """
@@ -54,7 +54,7 @@ class Parameter(Record):
 class Signature(Record):
     """The head of a kernel.
 
-    bounds:  the arguments of its __launch_bounds__, "" where it has none
+    bounds:  arguments of its __launch_bounds__, or ""
     """
 
     name: str
@@ -73,7 +73,7 @@ class Signature(Record):
 
 
 def of_all(name: str, signatures: Sequence[Signature], memory: Collection[str]) -> Signature:
-    """Returns the head of several functions: their parameters by name, but for memory between launches.
+    """Returns the joint head of several functions: their parameters by name, except memory between launches.
 
     Raises:
       ArgumentError: a name has two types.
@@ -84,7 +84,7 @@ def of_all(name: str, signatures: Sequence[Signature], memory: Collection[str]) 
         if (known.dtype, known.is_pointer) != (one.dtype, one.is_pointer):
             raise ArgumentError(f"{name}: {one.name} is {known.type!r} in one function, and {one.type!r} in another.")
         if not one.is_const:
-            found[one.name] = one  # what one of them writes is a result
+            found[one.name] = one  # a parameter that one of them writes is a result
     return Signature(name, "", tuple(found.values()))
 
 
@@ -105,10 +105,10 @@ def language_of(text: str) -> str:
 
 
 def signature_of(text: str, entry: str | None, language: str = "cuda") -> Signature:
-    """Returns the head of the kernel that `entry` names, such as "product<16>"; None: of the only one.
+    """Returns the head of the kernel `entry`, such as "product<16>"; None: of the only one.
 
     Raises:
-      ArgumentError: there is no kernel of that name, or there are several and none is named.
+      ArgumentError: there is no kernel of that name, or there are several and entry is None.
     """
     plain = without_comments(text)
     form = HEAD if language == "cuda" else HEAD_IN_C
@@ -124,10 +124,10 @@ def signature_of(text: str, entry: str | None, language: str = "cuda") -> Signat
     listed, bounds = _until_closed(plain, head.end()), (head["bounds"] or "").strip()
     macro = listed.strip()
     if macro.isidentifier() and (found := re.search(rf"^#define {macro}\b((?:.*\\\n)*.*)", plain, re.MULTILINE)):
-        listed = found[1].replace("\\\n", " ")  # parameters that functions share
+        listed = found[1].replace("\\\n", " ")  # parameters shared by functions
     template = TEMPLATE.search(plain, 0, head.start())
     if template is not None and not set(re.findall(r"\w+", bounds)).isdisjoint(re.findall(r"\w+", template[1])):
-        bounds = ""  # only the source knows its parameters
+        bounds = ""  # the bounds depend on the source's own parameters
     return Signature(wanted, bounds, tuple(map(_parameter, _split(listed))))
 
 
@@ -142,7 +142,7 @@ def _until_closed(text: str, start: int) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Returns the parts between commas that are in no brackets."""
+    """Returns the parts between commas outside brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += {"(": 1, "<": 1, ")": -1, ">": -1}.get(letter, 0)
@@ -180,9 +180,9 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*$', re.MULTILIN
 
 
 def included(path: Path, folders: Sequence[Path] = (), known: set[Path] | None = None) -> str:
-    """Returns the text of a file with the headers in its folder, each once, in place of the lines that include them.
+    """Returns the text of a file in which the first include of each header in its folder is replaced by its text.
 
-    A header that is not found there is one of the compiler's, or of picograd's.
+    Other headers are the compiler's, or picograd's.
 
     Raises:
       FileError: the file cannot be read.
