@@ -5,7 +5,6 @@ By default some chapters run; `--full` runs all of them.
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ import pytest
 
 from tests.host_compilers import HAS_COMPILER
 from tools.pages import ROOT, course, differences, run
+from tools.site import ROW, defined
 
 COURSE = ROOT / "docs" / "course"
 EXERCISES = COURSE / "exercises"
@@ -81,23 +81,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(there), f"{page.name} links to {target}"
 
 
-def defined(path: Path) -> set[str]:
-    """Returns the names that a file defines, methods and fields as Class.name."""
-    found: set[str] = set()
-
-    def visit(body: list[ast.stmt], prefix: str) -> None:
-        for node in body:
-            if isinstance(node, ast.ClassDef):
-                visit(node.body, f"{prefix}{node.name}.")
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-                found.add(prefix + node.name)
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-            found.update(prefix + target.id for target in targets if isinstance(target, ast.Name))
-
-    visit(ast.parse(path.read_text()).body, "")
-    return found
-
-
 @pytest.mark.parametrize("page", course(), ids=lambda path: path.stem)
 def test_names_in_picograd_are_where_the_page_says(page: Path) -> None:
     """Each row of the last part is "- [file](link): `name`, `name`: words", and a file of Python defines these names."""
@@ -108,8 +91,11 @@ def test_names_in_picograd_are_where_the_page_says(page: Path) -> None:
         assert path.exists(), f"{page.name} links to {link}"
         names = re.findall(r"`([\w.]+)`", words.split(": ")[0])
         if path.suffix == ".py":
-            missing = set(names) - defined(path)
+            missing = set(names) - defined(path).keys()
             assert names and not missing, f"{page.name}: {path.name} does not define {missing or 'anything named'}"
+    linked = [re.findall(r"`([\w.]+)`", row[2]) for row in ROW.findall(page.read_text())]
+    of_python = [words for link, words in rows if link.endswith(".py")]
+    assert linked == [re.findall(r"`([\w.]+)`", words.split(": ")[0]) for words in of_python]
 
 
 # ---- exercises ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 
@@ -24,6 +25,11 @@ def test_the_site_has_every_chapter_and_fetches_nothing(tmp_path: Path, monkeypa
     for path, text in pages.items():
         fetched = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?(https?:[^"> ]+)', text)
         assert not [url for url in fetched if "canonical" not in url], f"{path} fetches {fetched}"
+    for path in course():
+        folder = Path("docs/course")
+        for link, anchor in re.findall(r'href="?([^"> #]+\.py\.html)#([^"> ]+)', pages[folder / f"{path.stem}.html"]):
+            there = pages[Path(os.path.normpath(folder / link))]
+            assert re.search(f'id="?{anchor}"?[ >]', there), f"{path.name} links to {link}#{anchor}"
     outputs = [len(re.findall("^```text$", path.read_text(), re.MULTILINE)) for path in course()]
     marked = [pages[Path(f"docs/course/{path.stem}.html")].count('class="output highlight"') for path in course()]
     assert marked == outputs and ".output" in (tmp_path / "site" / "style.css").read_text()
@@ -39,6 +45,16 @@ def test_pages_of_the_site_link_to_pages_and_files_that_are_there(tmp_path: Path
         prose = re.sub(r"^ *```.*?^ *```|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for _, target, _, _ in site.LINK.findall(prose):
             assert ":" in target or (page.parent / target).exists(), f"{page.relative_to(tmp_path)} links to {target}"
+
+
+def test_names_of_a_row_are_links_to_their_lines(tmp_path: Path) -> None:
+    """What a file defines is known when the site is built; a word of code that is no name of such a row stays as it is."""
+    (tmp_path / "a.py").write_text("X = 1\n\n\nclass A:\n    y: int\n\n    def z(self):\n        pass\n")
+    rows = "- [a](a.py): `X`, `A.y`, `A.z`: as `A.y`\n- [b](b.md): `X`: other\n"
+    assert site.ROW.sub(lambda match: site.with_lines(match, tmp_path / "page.md"), rows) == (
+        "- [a](a.py): [`X`](a.py#line-0-1), [`A.y`](a.py#line-0-5), [`A.z`](a.py#line-0-7): as `A.y`\n"
+        "- [b](b.md): `X`: other\n"
+    )
 
 
 def test_links_to_files_of_source_lead_to_pages_that_show_them() -> None:

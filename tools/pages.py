@@ -9,8 +9,9 @@ have the numbers that they would have in a file of all blocks and nothing else, 
 
 - The output of a ```python block is the ```text block behind it. A block that is not to be run has another language, or is
   indented.
-- A picture is a file that a block writes to `pictures/`; it is compared with the one beside the page. Its numbers may be
-  off by PICTURE_TOLERANCE, for places of lines follow from floats whose last bits differ between processors.
+- A picture is a file that a block writes to `pictures/`; it is compared with the one beside the page. Its words are the
+  same; numbers of its drawing may be off by PICTURE_TOLERANCE, and fractions in its words by FRACTION_TOLERANCE, for they
+  follow from floats whose last bits differ between processors.
 - Times are not compared: an output whose first line begins with "measured on" is kept until --write.
 """
 
@@ -29,6 +30,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,9 +39,11 @@ import tyro
 ROOT = Path(__file__).resolve().parents[1]
 CPU_SECONDS_MAX = 60
 PICTURE_TOLERANCE = 10  # in the units of the picture: last bits of another processor move the end of a long training
+FRACTION_TOLERANCE = 0.05  # of the number
 MEASURED = "measured on"
 PAIR = re.compile(r"^```python\n(.*?)^```\n(?:\n^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)")
+WORDS = re.compile(r"(?<=>)[^<]*(?=<)")  # of a picture
 OTHERS = ("docs/tour.md", "docs/devices.md", "docs/kernels.md", "docs/train.md", "docs/from_pytorch.md", "README.md")
 RAN = "ran.json"  # what a page leaves in its folder
 
@@ -131,11 +135,31 @@ def is_same_picture(kept: str, drawn: str) -> bool:
     True
     >>> is_same_picture('<path d="M1 200"/>', '<path d="M1 240"/>')
     False
+    >>> is_same_picture("<text>7 values</text>", "<text>8 values</text>")
+    False
     """
-    one, other = NUMBER.split(kept), NUMBER.split(drawn)
-    return one[::2] == other[::2] and all(
-        abs(float(a) - float(b)) <= PICTURE_TOLERANCE for a, b in zip(one[1::2], other[1::2])
+    drawing = [WORDS.sub("", picture) for picture in (kept, drawn)]
+    words = ["\n".join(WORDS.findall(picture)) for picture in (kept, drawn)]
+    return _is_near(*drawing, lambda a, b: abs(float(a) - float(b)) <= PICTURE_TOLERANCE) and _is_near(
+        *words, _is_same_word
     )
+
+
+def _is_same(one: str, other: str, is_near: Callable[[str, str], bool]) -> bool:
+    """True if two texts have the same words, and numbers that are near to each other."""
+    a, b = NUMBER.split(one), NUMBER.split(other)
+    return a[::2] == b[::2] and all(map(is_near, a[1::2], b[1::2]))
+
+
+def _is_near_place(a: str, b: str) -> bool:
+    return abs(float(a) - float(b)) <= PICTURE_TOLERANCE
+
+
+def _is_near_number(a: str, b: str) -> bool:
+    """True if two numbers are the same, or fractions that are nearly the same."""
+    if a == b or a.isdigit() and b.isdigit():
+        return a == b
+    return abs(float(a) - float(b)) <= FRACTION_TOLERANCE * max(abs(float(a)), abs(float(b)))
 
 
 def put_in(page: Path, ran: Ran) -> None:

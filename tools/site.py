@@ -4,12 +4,14 @@
     python -m tools.site          then open build/site/index.html
 
 1. Pages are copied to build/pages, in the folders they are in, and the public names (tools/api.py) are written there.
-2. A file of source that a page links to becomes a page, too, so that no link leads out of the site.
+2. A file of source that a page links to becomes a page, too, so that no link leads out of the site. A name that a chapter
+   says a file defines is a link to its line, as the file has it today.
 3. The builder, Zensical, makes HTML of them; a link that leads nowhere is an error.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import posixpath
 import re
@@ -26,6 +28,10 @@ from tools.pages import ROOT, course
 
 BUILD = ROOT / "build"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[\w-]*)?(\))")
+ROW = re.compile(
+    r"^(- \[[^]]*\]\(([^)#]+\.py)\): )((?:`[\w.]+`(?:, )?)+)", re.MULTILINE
+)  # a file, and names that it defines
+LINE_ID = "line"  # of a page of source: line-0-17 is its line 17
 OUTPUT = re.compile("^```text$", re.MULTILINE)  # of the block above; the builder writes its class, not its language
 LANGUAGES = {".py": "python", ".h": "cpp", ".cu": "cpp", ".sh": "bash", ".toml": "toml"}
 AS_THEY_ARE = (".svg", ".png", ".html", ".gz")
@@ -89,7 +95,7 @@ def copy_pages(folder: Path) -> None:
     for page in waiting:
         place = folder / page.relative_to(ROOT).with_name("index.md" if page.name == "README.md" else page.name)
         place.parent.mkdir(parents=True, exist_ok=True)
-        text = OUTPUT.sub("```{.text .output}", page.read_text())
+        text = ROW.sub(partial(with_lines, page=page), OUTPUT.sub("```{.text .output}", page.read_text()))
         place.write_text(LINK.sub(partial(relinked, page=page, linked=linked), text))
     for path in [path for kind in AS_THEY_ARE for path in ROOT.glob(f"docs/**/*{kind}")]:
         place = folder / path.relative_to(ROOT)
@@ -116,6 +122,30 @@ def relinked(match: re.Match[str], page: Path, linked: set[Path]) -> str:
     return f"{before}{target}{anchor or ''}{after}"
 
 
+def with_lines(match: re.Match[str], page: Path) -> str:
+    """Returns a row in which each name that its file defines is a link to the line."""
+    link = match[2]
+    lines = defined((page.parent / link).resolve())
+    return match[1] + re.sub(r"`([\w.]+)`", lambda name: f"[{name[0]}]({link}#{LINE_ID}-0-{lines[name[1]]})", match[3])
+
+
+def defined(path: Path) -> dict[str, int]:
+    """Returns the names that a file of Python defines, methods and fields as Class.name, with their lines."""
+    found: dict[str, int] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, f"{prefix}{node.name}.")
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                found[prefix + node.name] = node.lineno
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            found.update({prefix + target.id: node.lineno for target in targets if isinstance(target, ast.Name)})
+
+    visit(ast.parse(path.read_text()).body, "")
+    return found
+
+
 def write_source(source: Path, folder: Path) -> None:
     """Writes a page that shows a file of source, or lists the files of a folder and shows them."""
     name = source.relative_to(ROOT)
@@ -126,7 +156,8 @@ def write_source(source: Path, folder: Path) -> None:
         text = f"# {name}\n\n" + "".join(f"- [{path.name}]({path.name}.md)\n" for path in files)
         place = folder / name / "index.md"
     else:
-        text = f"# {name}\n\n````{LANGUAGES.get(source.suffix, 'text')}\n{source.read_text()}````\n"
+        opening = f'````{{.{LANGUAGES.get(source.suffix, "text")} linenums="1"}}'
+        text = f"---\nhide: [navigation, toc]\n---\n\n# {name}\n\n{opening}\n{source.read_text()}````\n"
         place = folder / f"{name}.md"
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)
@@ -164,7 +195,8 @@ def settings(pages: Path) -> dict[str, object]:
         },
         "markdown_extensions": [
             "attr_list", "tables", "sane_lists", "pymdownx.superfences", "pymdownx.inlinehilite",
-            {"pymdownx.highlight": {"anchor_linenums": False}}, {"toc": {"permalink": True}},
+            {"pymdownx.highlight": {"line_spans": LINE_ID, "linenums_style": "pymdownx-inline"}},
+            {"toc": {"permalink": True}},
         ],
     }  # fmt: skip
 
