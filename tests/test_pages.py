@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.host_compilers import HAS_COMPILER
-from tools.pages import ROOT, Ran, differences, other_pages, put_in, run
+from tools.pages import ROOT, Ran, differences, is_same_picture, other_pages, put_in, run
 
 
 @pytest.mark.req("I3")
@@ -89,3 +89,15 @@ def test_a_page_whose_process_ends_says_how(page: Path) -> None:
     page.write_text("```python\nimport resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 2))\nwhile True: pass\n```\n")
     with pytest.raises(RuntimeError, match="it took more than 60 s of processor time"):
         run(page)
+
+
+@pytest.mark.parametrize(("kept", "drawn", "same"), [
+    ('<path d="M1 200"/>', '<path d="M1 205"/>', True),
+    ('<path d="M1 200"/>', '<path d="M1 240"/>', False),
+    ('<text x="3">7 values, 0.251 of all</text>', '<text x="4">7 values, 0.253 of all</text>', True),
+    ('<text x="3">7 values, 0.251 of all</text>', '<text x="3">7 values, 0.351 of all</text>', False),
+    ('<text x="3">7 values</text>', '<text x="3">8 values</text>', False),
+    ('<text x="3">7 values</text>', '<text x="3">7 bytes</text>', False),
+])  # fmt: skip
+def test_pictures_have_the_same_words_and_nearly_the_same_drawing(kept: str, drawn: str, same: bool) -> None:
+    assert is_same_picture(kept, drawn) is same

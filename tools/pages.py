@@ -140,9 +140,7 @@ def is_same_picture(kept: str, drawn: str) -> bool:
     """
     drawing = [WORDS.sub("", picture) for picture in (kept, drawn)]
     words = ["\n".join(WORDS.findall(picture)) for picture in (kept, drawn)]
-    return _is_near(*drawing, lambda a, b: abs(float(a) - float(b)) <= PICTURE_TOLERANCE) and _is_near(
-        *words, _is_same_word
-    )
+    return _is_same(*drawing, _is_near_place) and _is_same(*words, _is_near_number)
 
 
 def _is_same(one: str, other: str, is_near: Callable[[str, str], bool]) -> bool:
