@@ -171,6 +171,7 @@ def reverse(
             grad = changes[op](grad)
         if op.code is OpCode.OUTPUT and grad is not None:
             several.setdefault(op.src[0], {})[op.arg] = grad
+            copy_lines(op, op.src[0])  # of several results each has its line, not what gives them
         if grad is not None and op in wanted:
             result[op] = grad
         needed = [i for i, s in enumerate(op.src) if s in reaching]

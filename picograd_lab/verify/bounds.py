@@ -269,7 +269,8 @@ def _is_exact(op: Op, value: Array, args: Sequence[Bounded]) -> Array:
     if op.code is OpCode.FMA:
         product = plain[0] * plain[1]  # of two float32 it is exact
         return exact & (op.dtype.itemsize < 8) & (product.astype(op.dtype.numpy) == product) & (product + plain[2] == value)
-    return exact if op.dtype.itemsize >= 4 else exact & np.equal(ELEMENTWISE_RULES[op.code](op, plain), value)
+    is_rounded_once = op.dtype.itemsize >= 4 or op.code is OpCode.CAST and op.src[0].dtype is dtypes.float32
+    return exact if is_rounded_once else exact & np.equal(ELEMENTWISE_RULES[op.code](op, plain), value)
 
 
 def _rounding(value: Array, dtype: DType) -> Array:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from picograd.errors import Line
+from picograd.errors import Line, PicogradError
 from picograd.evaluator.elementwise import Array
 from picograd.evaluator.graph import shape_value
 from picograd.ir.bodies import substitute
@@ -21,6 +21,7 @@ from picograd.ir.origin import lines_of
 from picograd.ir.shape import flops_of
 from picograd.ir.stages import Kernel
 from picograd.ir.symbolic import with_variables
+from picograd.ir.text import parse_graph
 
 
 def values_of(kernel: Kernel) -> list[tuple[int, Op]]:
@@ -75,6 +76,15 @@ def cost(roots: Sequence[Op], variables: Mapping[str, int]) -> float:
         if op.code is OpCode.SCATTER:
             total += 500 * math.prod(shape_value(op.src[1].shape[op.arg[2] :], variables))
     return total
+
+
+def reads_back(text: str) -> bool:
+    """True for the text of a graph without functions of Python, which no text names."""
+    try:
+        parse_graph(text)
+    except PicogradError:
+        return False
+    return True
 
 
 def lines_in(roots: Sequence[Op]) -> tuple[Line, ...]:

@@ -79,12 +79,14 @@ def passes_of(target: Target) -> list[Pass]:
 
 
 def deviating_pass(
-    graphs: Sequence[Op], schedule: Schedule, target: Target, inputs: Sequence[Array], variables: Mapping[str, int],
-    most: float,
+    graphs: Sequence[Op], schedule: Schedule, target: Target, values: Mapping[Op, Array], inputs: Sequence[Array],
+    variables: Mapping[str, int], most: float,
 ) -> tuple[Mismatch | None, str]:  # fmt: skip
     """Returns the first pass that changes what graphs mean, and why it could not be looked for.
 
     Args:
+      values: of the PARAMs of the graphs
+      inputs: those that the schedule reads
       most:  a cost, above which NumPy would take long
     """
     order = toposort(graphs)
@@ -92,7 +94,6 @@ def deviating_pass(
         return None, "the passes over graphs with functions of the host are not compared"
     if cost(graphs, variables) > most:
         return None, "the passes over graphs that would take the evaluator long are not compared"
-    values = values_by_slot(order, schedule, inputs)
     step = ROUNDINGS * max([unit(op.dtype) for op in order if op.dtype.is_float], default=0.0)
     rng = np.random.default_rng(0)
     moved = {op: _moved(array, step, rng) for op, array in values.items()}
@@ -113,9 +114,15 @@ def deviating_pass(
     return Mismatch(what, f"changes what result {number} is: {fact}", _shown(before), lines_in([graphs[number]])), ""
 
 
-def values_by_slot(order: Sequence[Op], schedule: Schedule, inputs: Sequence[Array]) -> dict[Op, Array]:
-    """Returns the value of each PARAM: for one that no kernel reads, which a wrong rule may have lost, any numbers do."""
-    read = {op.arg[0]: array for op, array in zip(schedule.inputs, inputs)}
+def values_by_slot(
+    order: Sequence[Op], schedule: Schedule, inputs: Sequence[Array], unread: Mapping[int, Array]
+) -> dict[Op, Array]:
+    """Returns the value of each PARAM.
+
+    Args:
+      unread:  by slot those that no kernel reads, which a wrong rule may have lost; for others any numbers do
+    """
+    read = {**unread, **{op.arg[0]: array for op, array in zip(schedule.inputs, inputs)}}
     rng = np.random.default_rng(0)
     values = {}
     for op in order:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from picograd.autodiff import modes
+from picograd.autodiff.chain_rules import chain_rules
 from picograd.dtype import float64
 from picograd.errors import Line
 from picograd.evaluator import evaluate
@@ -32,6 +33,8 @@ from picograd.ir.opcode import ATTENTIONS, COMPARE, ELEMENTWISE, IDENTITY, OpCod
 from picograd.ir.origin import line_of, lines_of
 from picograd.ir.pattern import PatternMatcher
 from picograd.ir.text import format_graph
+from picograd_lab.fuzz.check import Wrong
+from picograd_lab.verify.graphs import reads_back
 from picograd_lab.verify.passes import in_double
 from picograd_lab.verify.verdict import Mismatch
 
@@ -41,6 +44,16 @@ ELEMENTS_MAX = 1 << 16
 SHORT = (7,)
 WEIGHTS = 100  # slots of the gradients that arrive
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+SCRIPT = '''"""{said}"""
+
+from picograd.ir.text import parse_graph
+from picograd_lab.verify.slopes import check_gradient
+
+(op,) = parse_graph("""
+{text}
+""")
+check_gradient(op, {results}, {needed})
+'''
 DRAWS: tuple[Draw, ...] = (  # the first where the operation is smooth decides
     lambda rng, shape: rng.standard_normal(shape),
     lambda rng, shape: rng.uniform(0.5, 1.5, shape),
@@ -95,17 +108,37 @@ class Slopes:
 
     def mismatches(self) -> Iterator[Mismatch]:
         """Yields the rules whose gradients are not slopes."""
-        rng = np.random.default_rng(0)
         for asked in self.asked.values():
-            for draw in DRAWS:
-                try:
-                    found, is_decided = _held(asked, draw, rng)
-                except Refused:
-                    continue
-                if found is not None:
-                    yield found
-                if is_decided:
-                    break
+            if (found := _mismatch(asked)) is not None:
+                yield found
+
+
+def check_gradient(op: Op, results: Sequence[int], needed: Sequence[int]) -> None:
+    """Compares the gradients of an Op over PARAMs with its slopes.
+
+    Args:
+      results, needed:  as those of `Asked`
+
+    Raises:
+      Wrong: a gradient is another.
+    """
+    (double,) = in_double([op])
+    found = _mismatch(Asked(double, op, tuple(results), tuple(needed), chain_rules, ()))
+    if found is not None:
+        raise Wrong(f"{found.what}: {found.fact}")
+
+
+def _mismatch(asked: Asked) -> Mismatch | None:
+    """Returns what the first numbers that decide say of a rule."""
+    rng = np.random.default_rng(0)
+    for draw in DRAWS:
+        try:
+            found, is_decided = _held(asked, draw, rng)
+        except Refused:
+            continue
+        if is_decided:
+            return found
+    return None
 
 
 @contextmanager
@@ -191,7 +224,10 @@ def _held(asked: Asked, draw: Draw, rng: np.random.Generator) -> tuple[Mismatch 
             found = asked.rules.find(op)
             name = op.arg.name if op.code is OpCode.CUSTOM else found[0].name if found is not None else op.code.name
             fact = f"the gradient of its source {i} along a direction is {along:.6g}, the slope is {near:.6g}."
-            return Mismatch(f'the chain rule "{name}"', fact, format_graph([asked.shown]), asked.lines), True
+            text = format_graph([asked.shown])
+            script = SCRIPT.format(said=f"{name}: {fact}", text=text.strip(), results=asked.results, needed=asked.needed)
+            shown = script if reads_back(text) else ""
+            return Mismatch(f'the chain rule "{name}"', fact, text, asked.lines, shown), True
     return None, True
 
 

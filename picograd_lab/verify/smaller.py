@@ -1,6 +1,6 @@
-"""The smallest input that still shows a wrong kernel, and a program that shows it alone.
+"""The smallest input that still shows a wrong kernel, pass or chain rule, and a program that shows it alone.
 
-In:    a kernel, the slot of the output that is wrong, and what it was given
+In:    a kernel, the slot of the output that is wrong, and what it was given; or graphs that a pass changes
 Out:   `Reproduction`: its Ops made few and short, in words, and as a script
 
 The output's graph is compiled alone. Where it is wrong then, too, it is made smaller as long as it stays wrong: parts of it
@@ -10,12 +10,12 @@ have half as many terms, inputs become 0 or 1. Where it is right, the script has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from picograd.engine.devices import compiler_for
-from picograd.errors import PicogradError
 from picograd.ir.bodies import substitute
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
@@ -27,7 +27,9 @@ from picograd_lab.fuzz.failures import literal, with_fewer_parts, with_fewer_roo
 from picograd_lab.fuzz.values import Graph
 from picograd_lab.verify.blocks import block, every
 from picograd_lab.verify.bounds import bounded, difference
-from picograd_lab.verify.graphs import in_params, values_of
+from picograd_lab.verify.graphs import in_params, reads_back, values_of
+from picograd_lab.verify.passes import deviating_pass
+from picograd_lab.verify.verdict import Mismatch
 from picograd_lab.verify.walk import Alone, Array
 
 CHECKS_MAX = 200
@@ -89,6 +91,37 @@ def check_kernel(text: str, arrays: Mapping[int, Array], device: str) -> None:
             raise Wrong(f"slot {slot} on {device}: {seen.wrong} of {found.size} elements are wrong, {at} instead of {ours}")
 
 
+def check_passes(graph: Graph, device: str) -> None:
+    """Compares what a graph means before all passes with what it means after each, and as kernels of a device.
+
+    Raises:
+      Wrong: a pass changes it by more than constants that are folded explain.
+    """
+    found = _of_passes(graph, device)
+    if found is not None:
+        raise Wrong(f"{found.what} {found.fact}")
+
+
+def _of_passes(graph: Graph, device: str) -> Mismatch | None:
+    compiler = compiler_for(device)
+    schedule, by_slot = compiler.schedule(graph.roots), {op.arg[0]: array for op, array in graph.arrays.items()}
+    inputs = [by_slot[op.arg[0]].reshape(-1) for op in schedule.inputs]
+    values = {op: graph.arrays[op] for op in toposort(graph.roots) if op.code is OpCode.PARAM}
+    return deviating_pass(graph.roots, schedule, compiler.device.target, values, inputs, {}, math.inf)[0]
+
+
+def reproduction_of_pass(roots: Sequence[Op], values: Mapping[Op, Array], device: str, found: Mismatch) -> Reproduction:
+    """Returns a graph that a pass changes, on the smallest inputs found."""
+
+    def check(graph: Graph, device: str) -> None:
+        smaller = _of_passes(graph, device)
+        if smaller is not None and smaller.what == found.what:
+            raise Wrong(f"{smaller.what} {smaller.fact}")
+
+    arrays = {op: array.reshape([int(dim) for dim in op.shape]) for op, array in values.items()}
+    return _made_small(Graph(list(roots), arrays, [0.0] * len(roots)), _Fails(check, device), "check_passes")
+
+
 def reproduction(kernel: Kernel, slot: int, given: Sequence[Array], device: str) -> Reproduction:
     """Returns a wrong output of a kernel on the smallest inputs found."""
     text = format_kernel(kernel)
@@ -100,37 +133,48 @@ def reproduction(kernel: Kernel, slot: int, given: Sequence[Array], device: str)
         as_a_whole = str(error)
     (value,) = [graph for number, graph in values_of(kernel) if number == slot]
     graph = Graph([value], in_params([(slot, value, None)], given, {}), [0.0])
-    fails = _Fails(device)
-    if fails(graph):
-        ops, elements = _size(graph)
-        graph = _smaller(graph, fails)
-        fewer, less = _size(graph)
-        said = f" The smallest input that shows it has {less} elements and {fewer} Ops (of {elements} and {ops})."
-        return Reproduction(format_graph(graph.roots), said, _graph_script(graph, device, fails.said))
+    if (small := _made_small(graph, _Fails(check_graph, device), "check_graph")).said:
+        return small
     if sum(array.size for array in used.values()) > SCRIPT_ELEMENTS_MAX:
         return Reproduction("", " It is wrong only as a whole, on inputs too large for a script.", "")
     return Reproduction("", " It is wrong only as a whole.", _kernel_script(text, used, device, as_a_whole))
 
 
+def _made_small(graph: Graph, fails: _Fails, name: str) -> Reproduction:
+    """Returns a graph on the smallest inputs found; nothing where it does not fail.
+
+    Args:
+      name:  of the function of this file by which the script checks it
+    """
+    if not fails(graph):
+        return Reproduction("", "", "")
+    ops, elements = _size(graph)
+    graph = _smaller(graph, fails)
+    fewer, less = _size(graph)
+    said = f" The smallest input that shows it has {less} elements and {fewer} Ops (of {elements} and {ops})."
+    return Reproduction(format_graph(graph.roots), said, _graph_script(graph, fails.device, fails.said, name))
+
+
 class _Fails:
     """True for a graph that is wrong on a device; after many questions for none.
 
-    said:  what the last wrong one is told by
+    check:  (graph, device): raises Wrong
+    said:   what the last wrong one is told by
     """
 
-    def __init__(self, device: str):
-        self.device, self.said, self.checks = device, "", 0
+    def __init__(self, check: Callable[[Graph, str], None], device: str):
+        self.check, self.device, self.said, self.checks = check, device, "", 0
 
     def __call__(self, graph: Graph) -> bool:
         self.checks += 1
         if self.checks > CHECKS_MAX:
             return False
         try:
-            check_graph(graph, self.device)
+            self.check(graph, self.device)
         except Wrong as error:
             self.said = str(error)
             return True
-        except (PicogradError, MemoryError):
+        except Exception:  # of what is wrong there: on other shapes it may raise anything
             return False
         return False
 
@@ -212,7 +256,7 @@ GRAPH = '''from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.text import parse_graph
 from picograd_lab.fuzz.values import Graph
-from picograd_lab.verify.smaller import check_graph
+from picograd_lab.verify.smaller import {check}
 
 roots = parse_graph("""
 {text}
@@ -221,7 +265,7 @@ values = {{
 {arrays}
 }}
 arrays = {{op: values[op.arg[0]] for op in toposort(roots) if op.code is OpCode.PARAM}}
-check_graph(Graph(roots, arrays, [0.0]), {device!r})
+{check}(Graph(roots, arrays, [0.0]), {device!r})
 '''
 KERNEL = '''from picograd_lab.verify.smaller import check_kernel
 
@@ -235,11 +279,12 @@ check_kernel(KERNEL, values, {device!r})
 '''
 
 
-def _graph_script(graph: Graph, device: str, said: str) -> str:
+def _graph_script(graph: Graph, device: str, said: str, check: str) -> str:
     if _size(graph)[1] > SCRIPT_ELEMENTS_MAX:
         return ""
     values = {op.arg[0]: array for op, array in graph.arrays.items()}
-    return _script(GRAPH, format_graph(graph.roots), values, device, said)
+    text = format_graph(graph.roots)
+    return _script(GRAPH.replace("{check}", check), text, values, device, said) if reads_back(text) else ""
 
 
 def _kernel_script(text: str, values: Mapping[int, Array], device: str, said: str) -> str:

@@ -33,6 +33,7 @@ from picograd.ir.opcode import SEVERAL_RESULTS
 from picograd.ir.stages import Kernel, Plan, Schedule, ScheduleItem
 from picograd.ir.text import format_kernel
 from picograd.look import Profiling
+from picograd.record import replace
 from picograd.rewrites.contract import compose_attention
 from picograd_lab.fuzz.check import copies
 from picograd_lab.recorder import Recorder
@@ -41,7 +42,7 @@ from picograd_lab.verify.bounds import Bounded, Difference, bounded, difference
 from picograd_lab.verify.graphs import cost, in_params, lines_in, of_numbers, values_of
 from picograd_lab.verify.passes import deviating_pass, values_by_slot
 from picograd_lab.verify.slopes import Slopes, recorded_rules
-from picograd_lab.verify.smaller import reproduction
+from picograd_lab.verify.smaller import reproduction, reproduction_of_pass
 from picograd_lab.verify.verdict import Held, Mismatch, Verdict
 from picograd_lab.verify.walk import Alone, Array, Step, memory_as_planned, memory_for, on_host, outputs_of, walk
 
@@ -58,6 +59,7 @@ class Watched(NamedTuple):
     graphs:    over PARAMs, as they were before any pass
     schedule:  made of them once more, for a plan keeps no Ops; None where it is another than the plan's
     held:      its kernels, by `schedule.kernel_items()`
+    unread:    by slot the inputs of the graphs that no kernel reads, as they were when the plan was made
     runs:      counted
     """
 
@@ -66,6 +68,7 @@ class Watched(NamedTuple):
     graphs: list[Op]
     schedule: Schedule | None
     held: list[Held]
+    unread: dict[int, Array]
     runs: list[int]
 
 
@@ -98,9 +101,12 @@ class Watcher(Recorder):
             if schedule is None or not _is_same(schedule, plan.schedule):
                 self.verdict.note("a plan kept on disk has other kernels than its graph gives now: compared as a whole")
                 schedule = None
+            read = {op.arg[0] for op in plan.schedule.inputs}
+            others = [(slot, buffer) for slot, buffer in enumerate(form.buffers) if slot not in read]
+            unread = {slot: on_host(buffer) for slot, buffer in others if buffer.memory is not None}
         self.verdict.plans += 1
         self.verdict.kernels += held
-        self._watched[id(plan)] = Watched(plan, device, graphs, schedule, held, [0])
+        self._watched[id(plan)] = Watched(plan, device, graphs, schedule, held, unread, [0])
 
     def run(
         self, plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool
@@ -241,7 +247,7 @@ class Watcher(Recorder):
         if cost(watched.graphs, variables) > COST_MAX:
             self.verdict.note("a plan kept on disk is too large for the evaluator: PICOGRAD_CACHE=off has it made again")
             return
-        values = values_by_slot(toposort(watched.graphs), schedule, before)
+        values = values_by_slot(toposort(watched.graphs), schedule, before, watched.unread)
         for number, meaning in zip(schedule.outputs, bounded(watched.graphs, values, variables)):
             use = schedule.buffers[number]
             if use.role == "output":
@@ -304,9 +310,13 @@ class Watcher(Recorder):
         schedule = watched.schedule
         assert schedule is not None
         target = compiler_for(watched.device).device.target
-        found, why_not = deviating_pass(watched.graphs, schedule, target, before, variables, COST_MAX)
+        values = values_by_slot(toposort(watched.graphs), schedule, before, watched.unread)
+        found, why_not = deviating_pass(watched.graphs, schedule, target, values, before, variables, COST_MAX)
         if why_not:
             self.verdict.note(why_not)
+        if found is not None and not variables:
+            small = reproduction_of_pass(watched.graphs, values, watched.device, found)
+            found = replace(found, fact=found.fact + small.said, script=small.script)
         if found is not None:
             self._add(found)
 

@@ -5,6 +5,7 @@ A fault in an emitter is planted where a kernel becomes loops: the loops of anot
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,16 +14,18 @@ import pytest
 
 from picograd import road
 from picograd.codegen import index
-from picograd.dtype import float32, int64
+from picograd.codegen.passes import functions
+from picograd.dtype import bfloat16, float32, int32, int64
+from picograd.engine import compiler as engine_compiler
 from picograd.engine import realize
 from picograd.engine.devices import compiler_for
 from picograd.interrupts import Latest
 from picograd.ir.bodies import substitute
-from picograd.ir.build import reduce
+from picograd.ir.build import and_, bitcast, reduce
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.pattern import PatternMatcher, Rule
-from picograd.ir.stages import Kernel, Program, Schedule
+from picograd.ir.stages import Kernel, Program, Schedule, Source
 from picograd.ir.symbolic import to_op
 from picograd.record import replace
 from picograd.rewrites import simplify as algebra
@@ -113,7 +116,48 @@ def places_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "_anywhere", index._anywhere.__wrapped__)
 
 
+def cut_to_bfloat16(op: Op) -> Op | None:
+    """A conversion that leaves out the lower half of a float32, and does not round."""
+    if op.code is not OpCode.CAST or op.dtype is not bfloat16:
+        return None
+    (x,) = op.src
+    return Op(op.code, op.dtype, (bitcast(and_(bitcast(x, int32), -1 << 16), x.dtype),))
+
+
+# ---- tables and text ----
+def in_table(name: str, place: int, part: float) -> Callable[[pytest.MonkeyPatch], None]:
+    """Makes a coefficient of a polynomial of float32 larger by a part of it."""
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+        table = dict(getattr(functions, name))
+        numbers = list(table[float32])
+        numbers[place] *= 1 + part
+        monkeypatch.setattr(functions, name, {**table, float32: tuple(numbers)})
+
+    return plant
+
+
+def in_text(pattern: str, becomes: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Has the text of each kernel be another."""
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+        right: Any = engine_compiler.source_of
+
+        def wrong(*args: Any) -> Source:
+            source = right(*args)
+            return replace(source, text=re.sub(pattern, becomes, source.text))
+
+        monkeypatch.setattr(engine_compiler, "source_of", wrong)
+
+    return plant
+
+
 # ---- rules of algebra ----
+def plant_new_rule(monkeypatch: pytest.MonkeyPatch, rule: Rule) -> None:
+    """Puts a rule before all others."""
+    monkeypatch.setattr(algebra, "simplify", PatternMatcher([rule, *algebra.simplify.rules]))
+
+
 def plant_in_rule(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[..., Any]) -> None:
     """Gives a rule another result."""
     assert name in {rule.name for rule in algebra.simplify.rules}
@@ -186,3 +230,15 @@ def scribbling(right: Any) -> Any:
 def left_out(right: Any) -> Any:
     """A run that leaves its outputs as they were: those of a run before, or what was in their memory."""
     return lambda *args: None
+
+
+def one_less(right: Any) -> Any:
+    """A run with symbolic lengths that are one less."""
+    return lambda inputs, outputs, variables, *args: right(
+        inputs, outputs, {name: value - 1 for name, value in variables.items()}, *args
+    )
+
+
+def exchanged(right: Any) -> Any:
+    """A run with its inputs in the other order."""
+    return lambda inputs, *args: right(inputs[::-1], *args)

@@ -17,6 +17,7 @@ from picograd import Tensor
 from picograd.engine.devices import compiler_for, why_not
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.pattern import Pattern, Rule
 from picograd.ir.stages import Executable
 from picograd.record import replace
 from picograd_lab.verify import watch
@@ -192,6 +193,50 @@ ROUNDED = {  # what could be anything while nobody knows what rounding does to b
         "REDUCE",
     ),
 }
+WRITTEN = {  # in tables of numbers, and in the text of a language
+    "a coefficient of tanh": Fault(faults.in_table("TANH", 0, 3e-5), lambda: (normal(64) * 0.3).tanh(), "kernel", "TANH"),
+    "a coefficient of the error function": Fault(
+        faults.in_table("ERF", 0, 1e-5), lambda: pg.erf(normal(64) * 0.3), "kernel", "ERF"
+    ),
+    "a loop that ends early": Fault(
+        faults.in_text(r"icmp slt i64 (%i\d+\.next), 33", r"icmp slt i64 \1, 32"),
+        lambda: normal(5, 33).cumsum(1),
+        "kernel",
+        "SCAN",
+    ),
+    "or equal": Fault(
+        faults.in_text("fcmp olt", "fcmp ole"), lambda: normal(9).sign() < normal(9).flip(0).sign(), "kernel", "CMPLT"
+    ),
+    "a shift without the sign": Fault(
+        faults.in_text(r"\bashr\b", "lshr"), lambda: pg.tensor([-8, 9, -7]).int() >> 1, "kernel", "SHR"
+    ),
+    "unsigned numbers as signed": Fault(
+        faults.in_text("icmp ult", "icmp slt"),
+        lambda: pg.tensor([200, 3]).to(pg.uint8) < pg.tensor([9, 9]).to(pg.uint8),
+        "kernel",
+        "CMPLT",
+    ),
+    "bits of a float cut off": Fault(
+        emitter(faults.cut_to_bfloat16), lambda: (normal(7, 9) * 1.0001).to(pg.bfloat16), "kernel", "CAST"
+    ),
+    "the last bit of a sum": Fault(
+        emitter(lambda op: op * (1 + 2**-23) if op.code is OpCode.ADD and op.dtype.is_float else None),
+        lambda: normal(9) + normal(9).flip(0),
+        "kernel",
+        "ADD",
+    ),
+    "other random bits": Fault(
+        emitter(lambda op: op.replace(src=(op.src[0] + 1, op.src[1])) if op.code is OpCode.THREEFRY else None),
+        lambda: pg.rand(9),
+        "kernel",
+    ),
+    "gradients of attention": Fault(
+        emitter(lambda op: op.replace(src=(op.src[0] * 1.01, *op.src[1:])) if op.code is OpCode.ATTENTION_GRAD else None),
+        lambda: pg.grad(causal(x := normal(1, 2, 16, 8).requires_grad_()).square().sum(), [x])[0],
+        "kernel",
+        "ATTENTION_GRAD",
+    ),
+}
 RULES = {
     "x^2 becomes x^3": Fault(
         rule("pow two", lambda out: out.src[0] * out.src[0] * out.src[0]),
@@ -240,6 +285,14 @@ RULES = {
         'the rule "flip flip"',
         "FLIP",
     ),
+    "x 0 = 0, of infinity, too": Fault(
+        lambda patch: faults.plant_new_rule(
+            patch, Rule("float zero", Pattern(OpCode.MUL, (Pattern(name="x"), Pattern(value=0.0))), lambda x: x.filled(0))
+        ),
+        lambda: pg.tensor([float("inf"), 2.0]).neg() * 0.0,
+        'the rule "float zero"',
+        "MUL",
+    ),
     "a block of a block from its start": Fault(
         rule("shrink shrink", lambda out: out.replace(src=out.src[0].src)),
         lambda: normal(20)[4:12][2:5] + 1,
@@ -282,11 +335,21 @@ MEMORY = {
         lambda: chain().sum().item(),
         "the memory of a plan",
     ),
+    "a length of one less": Fault(
+        lambda patch: faults.plant_in_runs(patch, "CPU", faults.one_less),
+        lambda: (normal(64, 3)[: pg.Variable("n", 1, 64).bind(20)] * 2).sum(0),
+        "the memory of a plan",
+    ),
+    "inputs exchanged": Fault(
+        lambda patch: faults.plant_in_runs(patch, "CPU", faults.exchanged),
+        lambda: normal(9) - normal(9, 1)[:, 0].exp(),
+        "the memory of a plan",
+    ),
     "temporaries share their memory": Fault(
         lambda patch: plant_in_schedule(patch, faults.all_in_one_place), chain, "the memory of a plan"
     ),
 }
-ALL = {**EMITTERS, **INDICES, **ROUNDED, **RULES, **PASSES, **MEMORY}
+ALL = {**EMITTERS, **INDICES, **ROUNDED, **WRITTEN, **RULES, **PASSES, **MEMORY}
 
 
 def verdict_of(fault: Fault, monkeypatch: pytest.MonkeyPatch, device: str) -> Any:
@@ -307,6 +370,11 @@ def test_a_fault_is_found_and_named(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert found.what.startswith(fault.what), found
     assert fault.ops in found.ops, found
     assert any(line.file == __file__ for line in found.lines), found
+    if fault in MEMORY.values():  # it is that of a whole plan
+        return
+    assert "The smallest input that shows it has" in found.fact, found
+    with pytest.raises(AssertionError):
+        exec(compile(found.script, "shown.py", "exec"), {})
 
 
 @pytest.mark.parametrize("device", ["C", "CUDASIM"])

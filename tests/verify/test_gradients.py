@@ -79,6 +79,8 @@ def test_a_wrong_chain_rule_is_named(name: str, monkeypatch: pytest.MonkeyPatch)
     found = pg.verify(step, PROGRAMS[name]).first
     assert found is not None and found.what == f'the chain rule "{name}"', found
     assert any(line.file == __file__ for line in found.lines), found
+    with pytest.raises(AssertionError, match="the slope is"):
+        exec(compile(found.script, "shown.py", "exec"), {})
 
 
 def test_attention_is_held_by_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +105,7 @@ def test_attention_is_held_by_its_gradients(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(chain_rules._by_code, code, [row])
     found = pg.verify(run).first
     assert found is not None and found.what == 'the chain rule "attention"', found
+    assert any(line.file == __file__ for line in found.lines), found
 
 
 def test_a_rule_of_a_function_of_the_host_is_named_by_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +123,8 @@ def test_a_rule_of_a_function_of_the_host_is_named_by_the_function(monkeypatch: 
     monkeypatch.setitem(host.GRADIENTS, "pinv", (wrong, None, None))
     found = pg.verify(run).first
     assert found is not None and found.what == 'the chain rule "pinv"', found
+    with pytest.raises(AssertionError, match="the slope is"):
+        exec(compile(found.script, "shown.py", "exec"), {})
 
 
 def test_numbers_of_the_program_are_those_without_verify() -> None:
