@@ -129,7 +129,7 @@ def check_gradient(op: Op, results: Sequence[int], needed: Sequence[int]) -> Non
 
 
 def _mismatch(asked: Asked) -> Mismatch | None:
-    """Returns what the first numbers that decide say of a rule."""
+    """Returns the mismatch of a rule on the first numbers that decide."""
     rng = np.random.default_rng(0)
     for draw in DRAWS:
         try:
