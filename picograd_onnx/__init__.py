@@ -3,7 +3,7 @@
 In:    a file or its bytes
 Out:   `load`, `Model`
 
-Needs the package onnx (`pip install "picograd[onnx]"`), which nothing else of picograd imports.
+Needs the package onnx (`pip install "picograd[onnx]"`), which no other part of picograd imports.
 """
 
 try:

@@ -42,7 +42,7 @@ class Backend(OnnxBackend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """Returns a model ready to run; on the default device, under any name."""
+        """Returns a model ready to run on the default device, whatever device is named."""
         return Prepared(load(model.SerializeToString()))
 
     @classmethod
@@ -54,5 +54,5 @@ class Backend(OnnxBackend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Returns whether the tests for a device run here."""
+        """Returns whether tests for a device run: for the CPU alone."""
         return device == "CPU"

@@ -1,8 +1,8 @@
-"""Checks a node's inputs against its row of the table (ranks, axes, counts) and against the element types ONNX allows.
+"""Checks a node's inputs against its row of the table (ranks, axes, counts) and against ONNX's allowed element types.
 
 In:    a Step, its inputs
-Out:   `check_types`, `check_fit`, before anything is computed; `fitted`: inputs and attributes as the function gets them;
-       `type_of`, `signature`: types, for what asks for them
+Out:   `check_types` and `check_fit`, both before the computation; `fitted`: inputs and attributes in the function's forms;
+`type_of`, `signature`: the types of values
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from picograd_onnx.record import ANY, ELEMENT, Kind, Operator, Span, Step, of_in
 from picograd_onnx.values import Value, as_array, element_type, type_name
 
 # ---- element types ----
-TYPES = {"dtype", "to", "output_dtype", "output_datatype"}  # attributes that say an element type
+TYPES = {"dtype", "to", "output_dtype", "output_datatype"}  # attributes that name an element type
 
 
 @lru_cache(maxsize=4096)
 def _allowed(name: str, domain: str, since: int) -> dict[str, frozenset[str]]:
-    """Returns for each type parameter of an operator the types it may be."""
+    """Returns the allowed types of each type parameter of an operator."""
     schema = onnx.defs.get_schema(name, since, domain)
     return {entry.type_param_str: frozenset(entry.allowed_type_strs) for entry in schema.type_constraints}
 
 
 def check_types(step: Step, inputs: Sequence[Value]) -> None:
-    """Raises where the element types of inputs are not allowed, or differ where they must be equal.
+    """Raises if the element types of inputs are not allowed, or differ although they must be equal.
 
     Raises:
-      DTypeError: with both inputs.
+      DTypeError: as the summary says; the message names both inputs.
     """
     schema: OpSchema = step.schema
     allowed = _allowed(schema.name, schema.domain, schema.since_version)
@@ -61,10 +61,10 @@ def check_types(step: Step, inputs: Sequence[Value]) -> None:
 
 
 def check_results(step: Step, results: Sequence[Value]) -> None:
-    """Raises where an attribute asks for an element type that an operator's results do not have.
+    """Raises if an attribute names an element type that is not allowed for an operator's results.
 
     Raises:
-      DTypeError: with the types there are.
+      DTypeError: as the summary says; the message lists the allowed types.
     """
     if TYPES.isdisjoint(step.attributes):
         return
@@ -84,7 +84,7 @@ def _listed(kinds: frozenset[str]) -> str:
 
 
 def type_of(value: Value) -> onnx.TypeProto:
-    """Returns the type of a value as ONNX writes it; an empty one for an input that is left out."""
+    """Returns a value's type as a TypeProto; an empty one for an omitted input."""
     kind = onnx.TypeProto()
     if isinstance(value, list):
         if value:
@@ -99,14 +99,14 @@ def type_of(value: Value) -> onnx.TypeProto:
 
 
 def signature(values: Sequence[Any]) -> tuple[bytes, ...]:
-    """Returns the key of a body that depends on types."""
+    """Returns the key of a body that depends on the types of these values."""
     return tuple(type_of(value).SerializeToString() for value in values)
 
 
 # ---- ranks, axes, counts ----
 ROW_LENGTH_MAX = 1 << 16
 AXES = ("axis", "axes", "batch_axis", "time_axis")  # attributes that name axes
-# Attributes that count something, and how many there are at least: of lists, each element.
+# Attributes that are counts, with their lower limits; in lists the limit is for each element.
 COUNTS = {
     "kernel_shape": 1, "strides": 1, "dilations": 1, "group": 1, "offset_group": 1, "num_groups": 1, "blocksize": 1,
     "size": 1, "num_outputs": 1, "hidden_size": 1, "sample_size": 1, "output_height": 1, "output_width": 1, "p": 1,
@@ -114,7 +114,7 @@ COUNTS = {
     "block_size": 0, "batch_dims": 0, "sampling_ratio": 0, "pads": 0, "q_num_heads": 1, "kv_num_heads": 1, "num_heads": 1,
     "chunk_size": 1, "rotary_embedding_dim": 0,
 }  # fmt: skip
-A_SPATIAL_AXIS = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 1, "pads": 2}  # numbers of windows
+A_SPATIAL_AXIS = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 1, "pads": 2}  # numbers an axis
 FLAGS = {
     "align_corners", "allowzero", "antialias", "broadcast", "ceil_mode", "center_point_box", "count_include_pad",
     "detect_negative", "detect_positive", "exclude_outside", "exclusive", "fmod", "input_forget", "interleaved", "inverse",
@@ -128,7 +128,7 @@ def check_attributes(operator: str, attributes: Mapping[str, Any]) -> None:
     """Checks each attribute by itself.
 
     Raises:
-      ArgumentError: one counts less than nothing, or a flag is neither 0 nor 1.
+      ArgumentError: a count is below its limit, or a flag is neither 0 nor 1.
     """
     for name, value in attributes.items():
         values = value if isinstance(value, list) else [value]
@@ -139,11 +139,11 @@ def check_attributes(operator: str, attributes: Mapping[str, Any]) -> None:
 
 
 def check_fit(step: Step, inputs: Sequence[Value]) -> None:
-    """Checks the ranks of inputs, and attributes that name axes; `fitted` checks axes of a row of the table.
+    """Checks the ranks of inputs and the attributes that name axes; axes among the inputs are checked by `fitted`.
 
     Raises:
-      ShapeError:    an input has another number of axes or of elements than the operator takes.
-      IndexingError: there is no such axis.
+      ShapeError:    the operator does not accept an input's number of axes or of elements.
+      IndexingError: an axis is out of range.
     """
     row = step.does if isinstance(step.does, Operator) else None
     if row is None:
@@ -157,7 +157,7 @@ def check_fit(step: Step, inputs: Sequence[Value]) -> None:
 
 
 def _check_windows(step: Step, axes: int) -> None:
-    """Checks that there are as many numbers about windows as axes they move along."""
+    """Checks that attributes of windows have the right number of elements for the spatial axes."""
     for name, each in A_SPATIAL_AXIS.items():
         given = step.attributes.get(name)
         if given and len(given) != each * axes:
@@ -166,7 +166,7 @@ def _check_windows(step: Step, axes: int) -> None:
 
 
 def fitted(step: Step, row: Operator, inputs: Sequence[Value]) -> tuple[list[Any], dict[str, Any]]:
-    """Returns inputs and attributes in the forms that the function of a row takes."""
+    """Returns inputs and attributes in the forms that the row's function accepts."""
     attributes, span = _axes_of(step, row, inputs)
     given = [
         value if value is None or kind is ANY or isinstance(value, list) else _formed(step, number, kind, value, span)
@@ -178,7 +178,7 @@ def fitted(step: Step, row: Operator, inputs: Sequence[Value]) -> tuple[list[Any
 
 # ---- ranks ----
 def _label(step: Step, about: int | str) -> str:
-    """Returns the name in errors of an input, by its number, or of an attribute."""
+    """Returns the name, in error messages, of an input (by its number) or of an attribute."""
     if isinstance(about, int):
         about = f"input {step.schema.inputs[min(about, len(step.schema.inputs) - 1)].name}"
     return f"{step.schema.name}: {about}"
@@ -204,7 +204,7 @@ def _check_rank(step: Step, number: int, kind: Kind, value: Value, first: Value)
 
 # ---- axes ----
 def _axes_of(step: Step, row: Operator | None, inputs: Sequence[Value]) -> tuple[dict[str, Any], Span]:
-    """Returns the attributes with axes counted from the first one, and which axes such numbers may mean."""
+    """Returns the attributes with nonnegative axes, and the range of axes that such numbers may name."""
     attributes: dict[str, Any] = {**step.attributes}
     named = [name for name in AXES if name in attributes] if attributes else ()
     if not named and (row is None or not row.takes_axes):
@@ -233,7 +233,7 @@ def _axes(step: Step, about: int | str, axes: Sequence[int], span: Span) -> list
 
 # ---- forms ----
 def _formed(step: Step, number: int, kind: Kind, value: Value, span: Span) -> Any:
-    """Returns an input in the form of its kind."""
+    """Converts an input to the form of its kind."""
     if kind.form == "single":
         return value.reshape(())
     if not kind.is_known:

@@ -1,9 +1,9 @@
-"""An ONNX model as a module: called with tensors, trained like any other.
+"""An ONNX model as a module, for calls with tensors and for training.
 
 In:    a path or bytes
 Out:   `load`, `Model`
 
-The road: read (what the file says), check (that it is a graph), plan (a function for each node), apply.
+The road: read (the file), check (the graph is valid), plan (a function for each node), apply.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from picograd_onnx.values import (
 def load(source: str | os.PathLike[str] | bytes, device: str | None = None) -> Model:
     """Reads an ONNX model and returns it as a module.
 
-    Everything the file says is checked before anything is computed: sizes, names, order, attributes, and that data in files
-    of their own are in the model's folder.
+    The whole file is checked before any computation: sizes, names, order, attributes. External data must be in the
+    model's folder.
 
     Args:
       source:  path of the file, or its bytes
-      device:  where the parameters are put; default PICOGRAD_DEVICE
+      device:  device of the parameters; default PICOGRAD_DEVICE
 
     Raises:
       DataError:     the file is damaged or contradicts itself.
-      UnsupportedOp: it uses an operator, an attribute or an element type that is not supported; which one, and where.
+      UnsupportedOp: an operator, attribute or element type is not supported; the message names it and its place.
 
     >>> from onnx import parser
     >>> text = '<ir_version: 10, opset_import: ["": 21]> net (float[N, 2] x) => (float[N, 1] y) <float[2, 1] w = {3, 4}>'
@@ -64,18 +64,18 @@ def load(source: str | os.PathLike[str] | bytes, device: str | None = None) -> M
     check(found.model)
     planner = Planner(found)
     graph = planner.main()
-    found.arrays.clear()  # the graph has those that it needs
+    found.arrays.clear()  # the graph holds the ones that it needs
     return Model(planner, graph, device)
 
 
 class Model(Module):
-    """A model that was read from ONNX.
+    """A model loaded from ONNX.
 
-    Called with its inputs in order or by name, it returns its output, or a tuple of them. Tensors of float initializers
-    are parameters, under the names they have in the file; what only says shapes, scales or statistics is not trained.
+    Called with its inputs in order or by name, it returns its output, or a tuple of several. Float initializers are
+    parameters, under their names in the file, except those that are used only as shapes, scales or statistics.
 
-    inputs:   what it takes: name, element type and shape of each
-    outputs:  what it returns
+    inputs:   name, element type and shape of each input
+    outputs:  name, element type and shape of each output
     """
 
     def __init__(self, planner: Planner, graph: Graph, device: str | None = None) -> None:
@@ -97,20 +97,20 @@ class Model(Module):
 
     # ---- what it holds ----
     def _initial(self, name: str, array: Array, uses: set[str], device: str | None) -> Value:
-        """Returns an initializer as what it is used as: a parameter, a statistic, or a value that is known."""
+        """Converts an initializer according to its uses: to a parameter, a buffer of statistics, or a known value."""
         if not is_tensor_dtype(array):
             return array
         trained = array.dtype.kind not in "biu" and "trained" in uses
         if not trained and array.nbytes <= KNOWN_NBYTES and "state" not in uses:
             return array
         key = id(array), trained
-        if key not in self._made:  # tensors that are the same bytes of a file are one
+        if key not in self._made:  # several names of the same bytes of a file share a tensor
             self._made[key] = Tensor(array, device=device, requires_grad=trained)
         (self._trained if trained else self._held)[name] = self._made[key]
         return self._made[key]
 
     def _folded(self, graph: Graph, overridable: set[str]) -> Graph:
-        """Returns the graph without the steps whose results are known now, as long as that takes little work."""
+        """Folds constants: returns the graph without the steps whose results are known now and cheap to compute."""
         values = {name: value for name, value in graph.constants.items() if name not in overridable and known(value)}
         limit = FOLDED_WORK_MAX + FOLDED_WORK_A_BYTE * self._run.planner.source.nbytes
         steps = []
@@ -120,7 +120,7 @@ class Model(Module):
                 if ahead and spent[0] < limit and all(name in values for name in step.inputs if name):
                     self._run.step(step, values)
                     long = [name for name in step.outputs if name and not known(values[name])]
-                    for name in long:  # a tensor: it is computed when the model is
+                    for name in long:  # a tensor, computed when the model runs
                         del values[name]
                     if not long:
                         continue
@@ -137,7 +137,7 @@ class Model(Module):
                 yield from ((f"{prefix}.{name}" if prefix else name, tensor) for name, tensor in held.items())
 
     def extra_repr(self) -> str:
-        """Returns the text between the brackets of the model's printed form."""
+        """Returns the text in the parentheses of the model's printed form."""
         return ", ".join(entry.name for entry in self.inputs) + " -> " + ", ".join(entry.name for entry in self.outputs)
 
     # ---- calling it ----
@@ -145,10 +145,10 @@ class Model(Module):
         """Computes the outputs from the inputs in order (args), or by their names (kwargs).
 
         Raises:
-          ArgumentError: an input is missing, or there is none of that name.
-          ShapeError:    an input has another shape than the model declares.
-          DTypeError:    or another element type.
-          JitError:      under jit, where the values of an input decide a shape or a branch.
+          ArgumentError: an input is missing, or its name is unknown.
+          ShapeError:    an input's shape is not the declared one.
+          DTypeError:    an input's element type is not the declared one.
+          JitError:      under jit, the values of an input decide a shape or a branch.
         """
         given = self._bound(args, kwargs)
         lengths: dict[str, int] = {}
@@ -163,7 +163,7 @@ class Model(Module):
         return made[0] if len(made) == 1 else made
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Value]:
-        """Returns the arguments of a call by the names of the inputs."""
+        """Returns the arguments of a call as a dict from the inputs' names."""
         names = [entry.name for entry in self.inputs]
         if len(args) > len(names):
             raise ArgumentError(f"onnx: the model takes {len(names)} inputs ({', '.join(names)}), got {len(args)}.")
@@ -189,7 +189,7 @@ class Model(Module):
 
 
 def _taken(value: Any, is_tensor: bool) -> Value:
-    """Returns an argument as a value: tensors as they are, arrays and lists of numbers as tensors, else as a sequence."""
+    """Converts an argument: tensors stay, arrays and lists of numbers become tensors, other lists sequences."""
     if isinstance(value, Tensor) or value is None:
         return value
     if isinstance(value, np.ndarray):
@@ -202,7 +202,7 @@ def _taken(value: Any, is_tensor: bool) -> Value:
 
 
 def _check_input(entry: Declared, value: Value, lengths: dict[str, int]) -> None:
-    """Raises where an input is not what the model declares; `lengths` are those of the named axes so far."""
+    """Raises if an input does not fit its declaration; `lengths` are the lengths of named axes so far."""
     if not entry.is_tensor or not isinstance(value, (Tensor, np.ndarray)):
         return
     if entry.elem_type is not None and element_type(value) != entry.elem_type:
@@ -223,7 +223,7 @@ def _check_input(entry: Declared, value: Value, lengths: dict[str, int]) -> None
 
 
 def _uses(graph: Graph) -> Iterator[tuple[str, str]]:
-    """Yields values of a graph, each with a use: "static" (it decides shapes), "state" or "trained"."""
+    """Yields pairs of a value's name and a use: "static" (it decides shapes), "state" or "trained"."""
     for entry in graph.outputs:
         yield entry.name, "trained"
     for step in graph.steps:

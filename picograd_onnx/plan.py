@@ -1,7 +1,7 @@
-"""Plans an ONNX model: finds for each node the row of the table that computes it, or its body.
+"""Plans an ONNX model: chooses for each node the row of the table that computes it, or the operator's body.
 
 In:    a checked model
-Out:   `Planner`, which makes a Graph of a GraphProto or of a function's body
+Out:   `Planner`, which makes a Graph from a GraphProto or from a function's body
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from picograd_onnx.read import FunctionKey, Source, domain_of, functions_of, nam
 from picograd_onnx.record import Call, Declared, Graph, Operator, Step
 from picograd_onnx.values import numpy_of
 
-# Hints of the first versions about memory; nothing depends on them.
+# Hints about memory in the first versions; they have no effect.
 HINTS = {"consumed_inputs"}
 ONNX_DOMAINS = {"", "ai.onnx", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.ml"}
 FIELD = {
@@ -32,8 +32,8 @@ FIELD = {
 class Planner:
     """Makes Graphs of one model's graphs and functions.
 
-    source:     the model as read
-    functions:  what it defines
+    source:     the loaded model
+    functions:  functions that the model defines
     """
 
     def __init__(self, source: Source) -> None:
@@ -49,7 +49,7 @@ class Planner:
     def graph(
         self, graph: GraphProto, opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], where: str
     ) -> Graph:
-        """Returns a graph; `bound` are attributes of the function around it, `where` is its place, for errors."""
+        """Returns a graph; `bound` are the attributes of the enclosing function, `where` is its place in error messages."""
         constants = {
             tensor.name: self.source.array(tensor, f'{where}initializer "{tensor.name}"') for tensor in graph.initializer
         }
@@ -64,7 +64,7 @@ class Planner:
         given = {attribute.name: attribute for attribute in node.attribute}
         bound = {attribute.name: attribute for attribute in function.attribute_proto} | given
         opsets = opsets_of(function.opset_import)
-        if function.domain in ONNX_DOMAINS:  # ONNX's own bodies do not always say which version of the base they use
+        if function.domain in ONNX_DOMAINS:  # ONNX's own bodies do not always name their version of the base domain
             opsets = {**opsets_of(self.source.model.opset_import), **opsets}
         return Graph(
             function.name, tuple(Declared(name, None, None) for name in function.input),
@@ -73,7 +73,7 @@ class Planner:
         )  # fmt: skip
 
     def _own_body(self, function: FunctionProto, node: NodeProto) -> Graph:
-        """Returns the body of one of the model's functions: one for all calls alike, so that calls do not multiply it."""
+        """Returns the body of one of the model's functions, shared by equal calls, so that calls do not multiply it."""
         key = domain_of(function.domain), function.name, function.overload
         asked, given = tuple(map(bool, node.output)), tuple(entry.SerializeToString() for entry in node.attribute)
         if (key, asked, given) not in self._bodies:
@@ -94,7 +94,7 @@ class Planner:
     def _step(
         self, node: NodeProto, opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], place: str
     ) -> Step:
-        """Returns a node, ready to run: its inputs, attributes and what computes it, all checked."""
+        """Returns a node's Step: its checked inputs and attributes, and its computation."""
         node = _resolved(node, bound)
         domain, version = domain_of(node.domain), opsets.get(domain_of(node.domain))
         own = self.functions.get((domain, node.op_type, node.overload))
@@ -116,7 +116,7 @@ class Planner:
     def _does(
         self, node: NodeProto, schema: Any, version: int, attributes: Mapping[str, Any], place: str
     ) -> Operator | Call:
-        """Returns the computation of a node: a row of the table, else the body ONNX gives for the operator."""
+        """Returns the computation of a node: a row of the table, else ONNX's body of the operator."""
         row = find(schema.domain, schema.name, schema.since_version)
         if row is not None:
             _check_accepted(row, len(_trimmed(node.input)), attributes, place)
@@ -134,7 +134,7 @@ class Planner:
         )
 
     def typed_body(self, step: Step, types: Sequence[onnx.TypeProto]) -> Graph:
-        """Returns the body ONNX gives for an operator whose inputs have these types."""
+        """Returns ONNX's body of an operator for inputs of these types."""
         schema = step.schema
         version = max(v for v in schema.context_dependent_function_opset_versions if v <= step.version)
         packed = [entry.SerializeToString() for entry in types]
@@ -147,7 +147,7 @@ class Planner:
     def _attributes(
         self, node: NodeProto, schema: Any, opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], place: str
     ) -> dict[str, Any]:
-        """Returns the values of a node's attributes by name, with the defaults of ONNX."""
+        """Returns the values of a node's attributes by name, with ONNX's defaults."""
         values: dict[str, Any] = {}
         given = {attribute.name: attribute for attribute in node.attribute if attribute.name not in HINTS}
         for name, attribute in given.items():
@@ -168,7 +168,7 @@ class Planner:
     def _value(
         self, attribute: AttributeProto, opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], place: str
     ) -> Any:
-        """Returns the value of an attribute: a number, a text, an array, a Graph, or a list of these."""
+        """Returns the value of an attribute: a number, a string, an array, a Graph, or a list of these."""
         if attribute.type == AttributeProto.GRAPH:
             return self.graph(attribute.g, opsets, bound, f"{place}, ")
         if attribute.type == AttributeProto.TENSOR:
@@ -196,7 +196,7 @@ def _text(data: bytes, place: str) -> str:
 
 
 def _resolved(node: NodeProto, bound: Mapping[str, AttributeProto]) -> NodeProto:
-    """Returns a node whose attributes that refer to those of the function around it have their values."""
+    """Returns a node whose references to the enclosing function's attributes are replaced by their values."""
     if not any(attribute.ref_attr_name for attribute in node.attribute):
         return node
     copy = NodeProto()
@@ -204,7 +204,7 @@ def _resolved(node: NodeProto, bound: Mapping[str, AttributeProto]) -> NodeProto
     del copy.attribute[:]
     for attribute in node.attribute:
         value = bound.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
-        if value is not None:  # what the call leaves out is left out here
+        if value is not None:  # an attribute that the call omits is omitted here
             entry = copy.attribute.add()
             entry.CopyFrom(value)
             entry.name = attribute.name
@@ -212,7 +212,7 @@ def _resolved(node: NodeProto, bound: Mapping[str, AttributeProto]) -> NodeProto
 
 
 def _with_defaults(function: FunctionProto, schema: Any) -> FunctionProto:
-    """Returns a function of ONNX with the defaults of the operator's attributes as its own."""
+    """Returns a function of ONNX with the operator's default attributes as its own."""
     named = {attribute.name for attribute in function.attribute_proto}
     for name, about in schema.attributes.items():
         if about.default_value.name and name not in named:
@@ -221,7 +221,7 @@ def _with_defaults(function: FunctionProto, schema: Any) -> FunctionProto:
 
 
 def _trimmed(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of inputs without those left out at the end."""
+    """Returns the names of inputs without omitted ones at the end."""
     kept = [*names]
     while kept and not kept[-1]:
         kept.pop()
@@ -247,7 +247,7 @@ def _schema(name: str, domain: str, version: int, place: str) -> Any:
 
 
 def _check_counts(schema: Any, inputs: tuple[str, ...], outputs: tuple[str, ...], place: str) -> None:
-    """Raises where a node has too few or too many inputs or outputs, or leaves out one that is needed."""
+    """Raises if a node has too few or too many inputs or outputs, or omits a required one."""
     if not schema.min_input <= len(inputs) <= schema.max_input:
         raise DataError(
             f"onnx.load: {place} has {len(inputs)} inputs; {schema.name} takes {schema.min_input} to {schema.max_input}."
@@ -277,7 +277,7 @@ def declared(info: Any) -> Declared:
         return Declared(info.name, None, None, is_tensor=kind is None)
     entry = info.type.tensor_type
     if entry.elem_type:
-        numpy_of(entry.elem_type)  # there is such a type
+        numpy_of(entry.elem_type)  # raises for an unknown type
     shape: tuple[int | str | None, ...] | None = None
     if entry.HasField("shape"):
         shape = tuple(map(_length, entry.shape.dim))
@@ -285,7 +285,7 @@ def declared(info: Any) -> Declared:
 
 
 def _length(dim: Any) -> int | str | None:
-    """Returns a length, its name, or None: some exporters write -1 or "?" where they know neither."""
+    """Returns a length, its name, or None; some exporters write -1 or "?" for an unknown length."""
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
     return dim.dim_param if any(map(str.isalnum, dim.dim_param)) else None

@@ -1,10 +1,10 @@
-"""Reads an ONNX file and the arrays in it, and checks that it is a graph before anything of it is planned or computed.
+"""Reads an ONNX file and its arrays, and checks that it is a valid graph before it is planned or computed.
 
 In:    a path or bytes
-Out:   `Source` (the model as read), `array_of` (a TensorProto as an array); `check`, which raises where it is not a graph:
-       names used before they are made, functions without end, ...; `named`, which puts a place into errors
+Out:   `Source` (the loaded model), `array_of` (a TensorProto as an array); `check`, which raises for an invalid graph
+(names used before they are made, recursive functions, ...); `named`, which adds a place to errors
 
-Nothing a file says is trusted: sizes and places are checked before use.
+No value of a file is trusted: sizes and offsets are checked before use.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from picograd.record import Struct, field
 from picograd_onnx.values import Array, numpy_of, type_name
 
 # ---- structure ----
-NODES_MAX = 1 << 17  # after every function has been put in place of its calls
-CALLS_DEEP_MAX = 100  # of functions that call functions
+NODES_MAX = 1 << 17  # with each call replaced by its function's body
+CALLS_DEEP_MAX = 100  # depth of nested calls of functions
 FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 
@@ -37,7 +37,7 @@ def check(model: onnx.ModelProto) -> None:
 
     Raises:
       DataError:     the model contradicts itself.
-      UnsupportedOp: it is of a version that the installed onnx does not know.
+      UnsupportedOp: the installed onnx does not support the model's version.
     """
     if not 1 <= model.ir_version <= onnx.IR_VERSION:
         raise UnsupportedOp(
@@ -58,7 +58,7 @@ def check(model: onnx.ModelProto) -> None:
 
 
 def functions_of(model: onnx.ModelProto) -> dict[FunctionKey, onnx.FunctionProto]:
-    """Returns the functions a model defines, by what calls name them with."""
+    """Returns the functions of a model by their keys in calls."""
     found: dict[FunctionKey, onnx.FunctionProto] = {}
     for function in model.functions:
         key = (domain_of(function.domain), function.name, function.overload)
@@ -69,15 +69,15 @@ def functions_of(model: onnx.ModelProto) -> dict[FunctionKey, onnx.FunctionProto
 
 
 def domain_of(name: str) -> str:
-    """Returns the name of a domain; "ai.onnx" is another name of the first one, ""."""
+    """Returns the name of a domain, with "ai.onnx" as ""."""
     return "" if name == "ai.onnx" else name
 
 
 def opsets_of(imports: Iterable[Any]) -> dict[str, int]:
-    """Returns the version of each domain that is imported.
+    """Returns the version of each imported domain.
 
     Raises:
-      DataError:     a domain is imported twice, or a version is not a version.
+      DataError:     a domain is imported twice, or a version is invalid.
       UnsupportedOp: the version of ONNX's operators is newer than the installed onnx.
     """
     found: dict[str, int] = {}
@@ -98,18 +98,18 @@ def opsets_of(imports: Iterable[Any]) -> dict[str, int]:
 
 
 def place_of(node: NodeProto, number: int, where: str) -> str:
-    """Returns the name of a node in errors."""
+    """Returns the name of a node in error messages."""
     name = f' "{node.name}"' if node.name else ""
     return f"{where}node {number}{name} ({node.op_type})"
 
 
 @contextmanager
 def named(place: str) -> Iterator[None]:
-    """Names a place in an error that arises there.
+    """Adds a place to errors.
 
     Raises:
-      DataError:        in place of an error of Python's or NumPy's: the model asks for what the operator cannot do.
-      OutOfMemoryError: in place of NumPy's.
+      DataError:        replaces an error of Python or NumPy: the model's values are invalid for the operator.
+      OutOfMemoryError: replaces NumPy's.
     """
     try:
         yield
@@ -124,7 +124,7 @@ def named(place: str) -> Iterator[None]:
 
 
 def _within(place: str, fact: str) -> str:
-    """Returns a fact with the place where it arose; that of a function's body also has the place of the call."""
+    """Returns a message with the place of its error; an error in a function's body also names the place of the call."""
     road = place.partition(" ")[0]  # "onnx:" or "onnx.load:"
     if not fact.startswith("onnx"):
         return f"{place}: {fact}"
@@ -163,7 +163,7 @@ def _check_graph(graph: GraphProto, outer: set[str], where: str) -> None:
 
 
 def _check_nodes(nodes: Sequence[NodeProto], own: set[str], visible: set[str], where: str) -> None:
-    """Checks that nodes read only earlier results; adds theirs to `own` and `visible`."""
+    """Checks that nodes read only earlier results; adds their results to `own` and `visible`."""
     later = {name: number for number, node in enumerate(nodes) for name in node.output}
     for number, node in enumerate(nodes):
         place = place_of(node, number, where)
@@ -196,7 +196,7 @@ def _check_outputs(names: Iterable[str], visible: set[str], where: str) -> None:
 
 # ---- functions ----
 def _check_calls(model: onnx.ModelProto, functions: dict[FunctionKey, onnx.FunctionProto]) -> None:
-    """Checks that calls of functions end, and bounds how many nodes there are when each call is its body."""
+    """Checks that calls of functions are not recursive, and limits the number of nodes after expansion of all calls."""
     counts: dict[FunctionKey, int] = {}
 
     def count(nodes: Iterable[NodeProto], trail: tuple[FunctionKey, ...]) -> int:
@@ -225,15 +225,15 @@ def _check_calls(model: onnx.ModelProto, functions: dict[FunctionKey, onnx.Funct
 
 
 # ---- files and arrays ----
-MAX_FILE_NBYTES = (1 << 31) - 1  # what a protobuf can be
-MAX_NBYTES = 1 << 36  # of all arrays together
+MAX_FILE_NBYTES = (1 << 31) - 1  # the largest protobuf
+MAX_NBYTES = 1 << 36  # bytes of all arrays together
 MAX_NDIM = 64
 
-# Element types that do not fill a byte, and how many fit in one.
+# Element types below a byte, and their elements per byte.
 PACKED: dict[int, int] = {
     TensorProto.INT4: 2, TensorProto.UINT4: 2, TensorProto.FLOAT4E2M1: 2, TensorProto.INT2: 4, TensorProto.UINT2: 4,
 }  # fmt: skip
-# The field of a TensorProto that holds elements which are not raw, and its elements for each one of the tensor.
+# The field of a TensorProto for elements that are not raw, and its entries per element of the tensor.
 FIELDS: dict[int, tuple[str, int]] = {
     TensorProto.FLOAT: ("float_data", 1), TensorProto.COMPLEX64: ("float_data", 2),
     TensorProto.DOUBLE: ("double_data", 1), TensorProto.COMPLEX128: ("double_data", 2),
@@ -243,13 +243,13 @@ FIELDS: dict[int, tuple[str, int]] = {
 
 
 class Source(Struct):
-    """A model as it was read.
+    """A loaded model.
 
     model:   the parsed file
-    folder:  the folder of its external data; None: the model came as bytes and may have none
-    nbytes:  of the arrays read so far
-    taken:   bytes read so far of each file with external data
-    arrays:  those of external data, by file, offset, element type and shape: several tensors may be one
+    folder:  folder of the external data; None: the model came as bytes and may have no external data
+    nbytes:  bytes of all arrays so far
+    taken:   bytes read so far from each file of external data
+    arrays:  arrays of external data, by file, offset, element type and shape; several tensors may share one
     """
 
     model: onnx.ModelProto
@@ -262,19 +262,19 @@ class Source(Struct):
         """Returns the array of a tensor of this model.
 
         Raises:
-          DataError:        it holds other data than it declares, or they are outside the model's folder.
-          OutOfMemoryError: there is not enough memory for it.
+          DataError:        the data do not fit the declaration, or are outside the model's folder.
+          OutOfMemoryError: memory does not suffice.
         """
         with named(f"onnx.load: {place}"):
             return array_of(tensor, place, self)
 
 
 def read(source: str | os.PathLike[str] | bytes) -> Source:
-    """Returns a model as it was read.
+    """Loads a model.
 
     Raises:
       ArgumentError: the source is neither a path nor bytes.
-      DataError:     there is no such file, or it is not an ONNX model.
+      DataError:     the file does not exist, or is not an ONNX model.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Source(_parsed(bytes(source), "the bytes given"), None)
@@ -289,7 +289,7 @@ def read(source: str | os.PathLike[str] | bytes) -> Source:
 
 
 def _parsed(data: bytes, name: str) -> onnx.ModelProto:
-    """Returns the protobuf of a model, which must be whole."""
+    """Parses the complete protobuf of a model."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -303,7 +303,7 @@ def _parsed(data: bytes, name: str) -> onnx.ModelProto:
 
 
 def _is_text(message: Message) -> bool:
-    """Returns whether every string in a message is one: protobuf hands out others as bytes."""
+    """Returns whether all strings of a message are valid text; protobuf returns bytes for others."""
     for about, value in message.ListFields():
         items = [value] if isinstance(value, (str, bytes, Message)) else value
         if about.type == about.TYPE_STRING and not all(isinstance(item, str) for item in items):
@@ -314,7 +314,7 @@ def _is_text(message: Message) -> bool:
 
 
 def array_of(tensor: TensorProto, place: str, source: Source | None = None) -> Array:
-    """Returns the array of a tensor; `place` says in errors which it is."""
+    """Returns the array of a tensor; `place` names it in errors."""
     count = _numel(tensor, place)
     dtype = numpy_of(tensor.data_type)
     nbytes = -(-count // PACKED[tensor.data_type]) if tensor.data_type in PACKED else count * dtype.itemsize
@@ -342,7 +342,7 @@ def array_of(tensor: TensorProto, place: str, source: Source | None = None) -> A
 
 def _decoded(tensor: TensorProto, place: str) -> Array:
     try:
-        if tensor.data_type == TensorProto.STRING:  # each by itself: NumPy would give all the length of the longest
+        if tensor.data_type == TensorProto.STRING:  # element by element, as NumPy would pad all to the longest
             strings = np.empty(len(tensor.string_data), object)
             strings[:] = [text.decode() for text in tensor.string_data]
             return strings.reshape(tuple(tensor.dims))
@@ -359,7 +359,7 @@ def _numel(tensor: TensorProto, place: str) -> int:
 
 # ---- data in files of their own ----
 def _external(tensor: TensorProto, place: str, nbytes: int, source: Source | None) -> Array:
-    """Returns the elements of a tensor in a file in the folder of the model: as many as are declared."""
+    """Returns the elements of a tensor from a file in the model's folder, in the declared number."""
     if source is None or source.folder is None:
         raise DataError(
             f"onnx.load: {place} lies in a file of its own, and there is no folder to look for it.",
@@ -399,7 +399,7 @@ def _external(tensor: TensorProto, place: str, nbytes: int, source: Source | Non
 
 
 def _read(file: BinaryIO, tensor: TensorProto, length: int, place: str) -> Array:
-    """Returns the elements of a tensor that a file holds from here on, in this many bytes."""
+    """Returns the elements of a tensor from this many bytes at a file's current position."""
     if tensor.data_type in PACKED:
         return _decoded(TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=file.read(length)), place)
     array = np.empty(tuple(tensor.dims), numpy_of(tensor.data_type))
@@ -409,8 +409,8 @@ def _read(file: BinaryIO, tensor: TensorProto, length: int, place: str) -> Array
 
 
 def inside(folder: Path, location: str, place: str) -> Path:
-    """Returns the file a model names by a location, which must be in the model's folder, after following links."""
-    windows = PureWindowsPath(location)  # stricter: both kinds of separators, and drives
+    """Returns the path of a location in a model, which must be in the model's folder after links are resolved."""
+    windows = PureWindowsPath(location)  # the stricter rules: both separators, and drives
     if not location or "\0" in location or windows.anchor or ".." in windows.parts:
         raise DataError(
             f"onnx.load: {place} has external data at {location!r}; that must be a path below the model's folder."

@@ -1,19 +1,19 @@
-"""The records an ONNX model is planned as, and the kinds of inputs that a row of the table declares.
+"""Records of a planned ONNX model, and the kinds of inputs in the rows of the table.
 
 In:    words, in the rows of operators/
-Out:   `Operator`, `Step`, `Call`, `Graph`, `Declared`; `Kind`: how many axes an input has, and in which form it is taken;
-       `of_input` and the others: which axes the numbers of axes among inputs and attributes mean
+Out:   `Operator`, `Step`, `Call`, `Graph`, `Declared`; `Kind`: an input's number of axes and its form; `of_input` and
+the others: the range of axes that numbers among inputs and attributes may name
 
-One word an input, and "x" for all that follow:
+A word for each input; "x" for all inputs after the last word:
 
     x             a tensor of any number of axes
     2, 2+, 1-2    a tensor of two axes, at least two, one or two
-    like          as many axes as the first input
-    single        a tensor of one element; the function gets it without axes
-    x!, 2!        an array of the host, as the shape of the result depends on its elements; so for all words below
+    like          a tensor with the first input's number of axes
+    single        a tensor of one element, which the function gets without axes
+    x!, 2!        an array of the host, since the result's shape depends on its elements; also for all words below
     scalar, one   one element: as an array without axes, as a number
     row, each     a list of numbers; one for each axis of the first input
-    axis, axes    numbers of axes; the function gets them counted from the first, and different ones
+    axis, axes    numbers of axes, which the function gets nonnegative and distinct
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from picograd_onnx.values import Array, Value
 # ---- kinds of inputs ----
 NDIM_MAX = 64
 ELEMENT = {"single", "scalar", "one", "axis"}  # forms of one element
-KNOWN = {"array", "scalar", "one", "row", "each", "axis", "axes"}  # forms that are taken of an array
+KNOWN = {"array", "scalar", "one", "row", "each", "axis", "axes"}  # forms that need an array
 
 
 class Kind(Record):
-    """The form in which an operator takes an input.
+    """The form of an operator's input.
 
-    form:         one of the words; "tensor" and "array" for those of a number of axes
-    least, most:  axes it may have
+    form:         one of the words; "tensor" and "array" for words that are numbers of axes
+    least, most:  smallest and largest number of axes
     """
 
     form: str
@@ -51,7 +51,7 @@ class Kind(Record):
 
     @property
     def is_known(self) -> bool:
-        """True where it is taken as an array of the host."""
+        """True for arrays of the host."""
         return self.form in KNOWN
 
 
@@ -81,13 +81,13 @@ def _of_axes(word: str) -> Kind:
 
 
 # ---- which axes numbers mean ----
-# How many axes a negative number counts from the end of, and the largest number there is; None: it means nothing.
+# The number of axes that negative numbers count back from, and the largest valid axis; None: no check.
 Span = tuple[int, int] | None
 SpanOf = Callable[[Sequence[Value], Mapping[str, Any]], Span]
 
 
 def of_input(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
-    """The axes of the first input; of a sequence, those of its first element."""
+    """The axes of the first input, or of a sequence's first element."""
     first = inputs[0] if inputs else None
     first = first[0] if isinstance(first, list) and first else first
     if first is None or isinstance(first, list):
@@ -96,13 +96,13 @@ def of_input(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
 
 
 def of_gaps(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
-    """The axes of the first input and the end behind them."""
+    """The axes of the first input and the position after the last one."""
     ndim = len(inputs[0].shape)
     return ndim, ndim
 
 
 def of_more(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
-    """The axes of the result: those of the first input, and those that are named."""
+    """The axes of the result: those of the first input, and the named ones."""
     more = len(attributes["axes"]) if "axes" in attributes else math.prod(inputs[1].shape)
     ndim = len(inputs[0].shape) + more
     return ndim, ndim - 1
@@ -115,14 +115,14 @@ def of_one_more(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
 
 
 def of_joined(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
-    """The axes of the joined elements of a sequence: one more with new_axis."""
+    """The axes of the joined elements of a sequence; one more with new_axis."""
     span = of_input(inputs, attributes)
     more = 1 if attributes.get("new_axis") else 0
     return None if span is None else (span[0] + more, span[1] + more)
 
 
 def of_scaled(inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Span:
-    """The axes of the first input, where its scale or zero point, the inputs behind it, have several elements."""
+    """The axes of the first input, if its scale or zero point (the next inputs) has several elements."""
     several = any(value is not None and math.prod(value.shape) != 1 for value in inputs[1:3])
     return of_input(inputs, attributes) if several else None
 
@@ -132,20 +132,20 @@ def _schema(name: str, since: int, domain: str) -> Any:
     return onnx.defs.get_schema(name, since, domain)
 
 
-# What a copy of a model has in the place of onnx's own records.
+# Replaces onnx's own records in copies of a model.
 copyreg.pickle(onnx.defs.OpSchema, lambda schema: (_schema, (schema.name, schema.since_version, schema.domain)))
 
 
 class Operator(Record, dict=True):
     """A row of the table of operators.
 
-    name, since, domain:  of the ONNX operator; the row holds from version `since` of its domain on
-    function:  takes the inputs in order and the attributes by name; returns a value, or a tuple of them
-    kinds:     of the inputs: how many axes each has, and in which form it is taken
-    span:      which axes the numbers of axes among inputs and attributes mean
-    state:     numbers of the inputs that no gradient trains, such as running statistics
-    random:    differs from call to call, so is not computed ahead
-    hosts:     takes arrays of element types that tensors lack
+    name, since, domain:  name and domain of the ONNX operator, and the first version that the row computes
+    function:  accepts the inputs in order and the attributes by name; returns a value, or a tuple of several
+    kinds:     kinds of the inputs
+    span:      range of axes that numbers among inputs and attributes may name
+    state:     numbers of inputs that are not trained, such as running statistics
+    random:    results differ between calls, so they are not computed ahead
+    hosts:     accepts arrays of element types that tensors lack
     """
 
     name: str
@@ -160,7 +160,7 @@ class Operator(Record, dict=True):
 
     @cached_property
     def takes_axes(self) -> bool:
-        """True where inputs are numbers of axes."""
+        """True if inputs are numbers of axes."""
         return any(kind.form in ("axis", "axes") for kind in self.kinds)
 
     def kind(self, number: int) -> Kind:
@@ -182,12 +182,12 @@ class Operator(Record, dict=True):
 
     @cached_property
     def takes_step(self) -> bool:
-        """True if the function takes the Step itself."""
+        """True if the function has a parameter for the Step."""
         return "step" in self.parameters
 
     @cached_property
     def takes_run(self) -> bool:
-        """True if the function takes the Run, to compute graphs among its attributes."""
+        """True if the function has a parameter for the Run, which computes graphs among its attributes."""
         return "run" in self.parameters
 
 
@@ -209,7 +209,7 @@ def row(
 class Call(Record):
     """The body of a function for a node.
 
-    graph:  the body; None where it depends on the types of the inputs
+    graph:  the body; None: it depends on the types of the inputs
     """
 
     graph: Graph | None
@@ -218,14 +218,14 @@ class Call(Record):
 class Step(Record):
     """A node, ready to run.
 
-    place:       its kind and place, for errors
-    does:        the row of the table that computes it, or its body
-    node:        as it was read; with the values of attributes that a function's body refers to
-    schema:      what ONNX says about the operator; None for a function of the model
+    place:       its kind and place in error messages
+    does:        its computation: a row of the table, or a body
+    node:        the node of the file, with values for references to the enclosing function's attributes
+    schema:      ONNX's schema of the operator; None for a function of the model
     version:     version of its domain
-    inputs:      names of values, "" where one is left out
-    outputs:     the same
-    attributes:  values by name, defaults among them
+    inputs:      names of values; "" for an omitted one
+    outputs:     names of values; "" for an omitted one
+    attributes:  values by name, including defaults
     """
 
     place: str
@@ -239,11 +239,11 @@ class Step(Record):
 
 
 class Declared(Record):
-    """An input or output as the model declares it.
+    """A declaration of an input or output of a model.
 
-    name:        of the value
-    elem_type:   number of ONNX's element type; None: unknown, or no tensor
-    shape:       lengths of axes, names of lengths, None where nothing is said; None: any number of axes
+    name:        name of the value
+    elem_type:   number of ONNX's element type; None: unknown, or not a tensor
+    shape:       lengths of axes, or their names, None for an unknown one; None: any number of axes
     is_tensor:   False for sequences and optionals
     """
 
@@ -256,9 +256,9 @@ class Declared(Record):
 class Graph(Record):
     """A graph, ready to run.
 
-    inputs, outputs:  what is declared
-    steps:            in an order in which they can be computed
-    constants:        values that are known now, by name
+    inputs, outputs:  declarations
+    steps:            in topological order
+    constants:        known values, by name
     """
 
     name: str
@@ -275,4 +275,4 @@ class Runner(Protocol):
         """Returns the outputs of a graph."""
 
     def tensor(self, value: Value) -> Tensor:
-        """Returns a value as a tensor."""
+        """Converts a value to a tensor."""

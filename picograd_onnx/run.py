@@ -1,10 +1,9 @@
-"""Computes a planned ONNX graph: step after step, each a function on tensors.
+"""Computes a planned ONNX graph: a sequence of steps, each a function on tensors.
 
 In:    a Graph and the values of its inputs
 Out:   `Run`; the values of its outputs, as graphs of Ops
 
-A step whose inputs are all known is computed at once, on the host. So shapes are numbers when they are needed, under
-jit too.
+A step whose inputs are all known is computed immediately, on the host. So shapes are known numbers, also under jit.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ from picograd_onnx.values import (
     unwatched,
 )
 
-MAX_BODIES = 256  # of one model: shapes that change from call to call must not fill memory
+MAX_BODIES = 256  # bodies of one model; the limit keeps varying shapes from filling memory
 
 
 class Run:
     """The state for computing the steps of one model.
 
-    planner:    makes bodies that depend on types
+    planner:    makes the bodies that depend on types
     constants:  tensors of known values
     """
 
     def __init__(self, planner: Planner, constants: Constants) -> None:
         self.planner, self.constants = planner, constants
-        # The step is kept with its body: its id must stay its own.
+        # The Step is kept with its body, so that its id is not reused.
         self._bodies: Latest[tuple[int, tuple[bytes, ...]], tuple[Step, Graph]] = Latest(MAX_BODIES)
 
     # ---- graphs ----
     def graph(self, graph: Graph, inputs: Sequence[Value], outer: Mapping[str, Value] | None = None) -> list[Value]:
-        """Returns the outputs of a graph; `outer` are the values it sees of the graph around it."""
+        """Returns the outputs of a graph; `outer` are the values of the enclosing graph that it may read."""
         values: dict[str, Value] = {**(outer or {}), **graph.constants}
         values.update(zip((entry.name for entry in graph.inputs), inputs))
         for step in graph.steps:
@@ -59,10 +58,10 @@ class Run:
         return [values[entry.name] for entry in graph.outputs]
 
     def step(self, step: Step, values: MutableMapping[str, Value]) -> None:
-        """Computes one step and puts its results among `values`.
+        """Computes one step and adds its results to `values`.
 
         Raises:
-          PicogradError: what the operator raises, with the step's place before it; a DataError for what else it raises.
+          PicogradError: an error of the operator, with the step's place added; other errors become a DataError.
         """
         try:
             inputs = [values[name] if name else None for name in step.inputs]
@@ -96,10 +95,10 @@ class Run:
         body = step.does.graph or self._typed_body(step, inputs)
         padded = [*inputs, *[None] * (len(body.inputs) - len(inputs))]
         results = iter(self.graph(body, padded))
-        return [next(results) if name else None for name in step.outputs]  # the body makes what is asked for
+        return [next(results) if name else None for name in step.outputs]  # the body computes only the requested outputs
 
     def _typed_body(self, step: Step, inputs: Sequence[Value]) -> Graph:
-        """Returns the body of a step that depends on the types of its inputs; the last MAX_BODIES are kept."""
+        """Returns a step's body for the types of its inputs; the last MAX_BODIES are cached."""
         key = (id(step), signature(inputs))
         kept = self._bodies.get(key)
         if kept is None:
@@ -111,7 +110,7 @@ class Run:
     def _applied(
         self, step: Step, operator: Operator, inputs: Sequence[Value], values: Mapping[str, Value], ahead: bool
     ) -> Any:
-        """Returns the result of an operator's function; `ahead`: all inputs are known, it computes on the host."""
+        """Returns the result of an operator's function; with `ahead` all inputs are known, and the host computes it."""
         given = [self._argument(operator, number, value, ahead) for number, value in enumerate(inputs)]
         given, keywords = fitted(step, operator, given)
         if operator.takes_step:
@@ -120,11 +119,11 @@ class Run:
             keywords["run"], keywords["outer"] = self, values
         if not ahead:
             return operator.function(*given, **keywords)
-        with np.errstate(all="ignore"):  # numbers of a model may be infinite
+        with np.errstate(all="ignore"):  # a model's numbers may be infinite
             return operator.function(*given, **keywords)
 
     def _argument(self, operator: Operator, number: int, value: Value, ahead: bool) -> Any:
-        """Returns an input as the function of an operator takes it."""
+        """Returns an input in the form that the operator's function accepts."""
         if isinstance(value, list) and not known(value):
             return [item if item is None else self._argument(operator, number, item, ahead) for item in value]
         if value is None or isinstance(value, list) or operator.takes_run:
@@ -138,10 +137,10 @@ class Run:
         return value
 
     def tensor(self, value: Value) -> Tensor:
-        """Returns a value as a tensor.
+        """Converts a value to a tensor.
 
         Raises:
-          DataError: it is not one.
+          DataError: the value is not a tensor.
         """
         if isinstance(value, np.ndarray) and is_tensor_dtype(value):
             return self.constants.tensor(value)

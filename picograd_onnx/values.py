@@ -1,8 +1,8 @@
-"""Values on the edges of an ONNX graph, their conversion to an operator's arguments, and the work that a value costs.
+"""Values on the edges of an ONNX graph, their conversion to an operator's arguments, and the cost of a value.
 
-A value is a Tensor, or an array of the host where it is known before anything runs (constants, shapes and what is computed
-from them) or has an element type that tensors lack (strings, 4-bit integers, ...); a list is a sequence, None an empty
-optional. Folding constants is bounded in time and memory by estimates of the work (`is_little`).
+A value is a Tensor; an array of the host, if it is known before the run (constants, shapes, and results computed from
+them) or has an element type that tensors lack (strings, 4-bit integers, ...); a list for a sequence; None for an empty
+optional. Estimates of the work limit constant folding in time and memory (`is_little`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from picograd.tensor.tensor import Tensor
 Array = np.ndarray[Any, Any]
 Value = Any  # Tensor | Array | list[Value] | None
 
-KNOWN_NBYTES = 1 << 24  # what is known and longer is a tensor: folding must not fill memory
-HOST_NUMEL_MAX = 1 << 22  # that functions of the host compute in Python
-PYTHON_WORK = 16  # elements that NumPy makes while Python takes a step
-HOST = "NUMPY"  # where values that are known are computed
+KNOWN_NBYTES = 1 << 24  # longer known values become tensors, so that folding does not fill memory
+HOST_NUMEL_MAX = 1 << 22  # elements of a result that a function of the host computes in Python
+PYTHON_WORK = 16  # elements that NumPy computes in the time of one step of Python
+HOST = "NUMPY"  # device of known values
 
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """Has known values be computed inside a trace, as if that had been done before it."""
+    """Computes known values inside a trace, without recording them."""
     with Mode(trace, None), no_grad():
         yield
 
@@ -67,12 +67,12 @@ def element_type(value: Tensor | Array) -> int:
 
 
 def type_name(elem_type: int) -> str:
-    """Returns the name of an element type as the operators' tables write it, such as "float16" or "int4"."""
+    """Returns the name of an element type in the operators' tables, such as "float16" or "int4"."""
     return str(onnx.TensorProto.DataType.Name(elem_type)).lower()
 
 
 def dtype_of(elem_type: int, function: str) -> DType:
-    """Returns the dtype of tensors of an ONNX element type.
+    """Returns the tensor dtype of an ONNX element type.
 
     Raises:
       UnsupportedOp: tensors have no such dtype.
@@ -88,12 +88,12 @@ def is_tensor_dtype(array: Array) -> bool:
     return array.dtype.kind in "biufV" and dtypes.from_numpy(array.dtype) is not None
 
 
-_FIXED: Latest[tuple[Any, ...], Tensor] = Latest(1024)  # the last tensors made of arrays that are known
-MAX_FIXED_NBYTES = 1 << 26  # of all of them
+_FIXED: Latest[tuple[Any, ...], Tensor] = Latest(1024)  # the last tensors made from known arrays
+MAX_FIXED_NBYTES = 1 << 26  # bytes of all these tensors together
 
 
 def fixed(array: Array, device: str | None = None) -> Tensor:
-    """Returns the tensor of an array that is known: the same for the same array, as a trace that is repeated asks."""
+    """Returns the tensor of a known array; equal arrays share one, since a repeated trace asks for the same tensor."""
     if array.size == 1 and array.dtype.kind in "biuf":
         dtype = dtypes.from_numpy(array.dtype)
         return Tensor.full(array.shape, array.reshape(()).item(), dtype=dtype, device=device)
@@ -109,9 +109,9 @@ def fixed(array: Array, device: str | None = None) -> Tensor:
 
 
 class Constants:
-    """Tensors of the arrays a model holds, each made once.
+    """Tensors of a model's arrays, each made once.
 
-    device:  where they are put
+    device:  device of the tensors
     """
 
     def __init__(self, device: str | None = None) -> None:
@@ -119,7 +119,7 @@ class Constants:
         self._kept: dict[int, tuple[Array, Tensor | None]] = {}
 
     def keep(self, array: Array) -> None:
-        """Lets the tensor of this very array be found without looking at its elements: it never changes."""
+        """Registers an array that never changes, so that its tensor is found by identity, not by its elements."""
         self._kept[id(array)] = array, None
 
     def tensor(self, array: Array) -> Tensor:
@@ -136,10 +136,10 @@ class Constants:
 
 
 def affordable(function: str, *lengths: int) -> None:
-    """Checks the lengths of an array, or of nested loops, of the host before there are any.
+    """Checks the size of an array of the host, or of nested loops over it, before it is made.
 
     Raises:
-      DataError: they have more than HOST_NUMEL_MAX elements together.
+      DataError: the product of the lengths is above HOST_NUMEL_MAX.
     """
     if math.prod(lengths) > HOST_NUMEL_MAX:
         shown = " x ".join(map(str, lengths))
@@ -152,32 +152,32 @@ _spent: ContextVar[list[int] | None] = ContextVar("spent", default=None)
 
 @contextmanager
 def spending() -> Iterator[list[int]]:
-    """Counts the work that is done: the first element is its sum so far."""
+    """Counts the work in this context; the first element of the list is the sum so far."""
     counter = [0]
     with Mode(_spent, counter):
         yield counter
 
 
 def spend(work: int) -> None:
-    """Counts work, in elements that NumPy makes."""
+    """Adds work, in elements that NumPy computes."""
     counter = _spent.get()
     if counter is not None:
         counter[0] += work
 
 
 def counted(function: str, start: int, end: int) -> Array:
-    """Returns the integers from start to end, unless there are too many."""
+    """Returns the integers from start to end, up to a limit of their number."""
     affordable(function, end - start)
     return np.arange(start, end)
 
 
 def choose(condition: Tensor, a: Tensor, b: Tensor | float) -> Tensor:
-    """Returns a where the condition holds, else b."""
+    """Returns a if the condition holds, else b."""
     return a.where(condition, b)
 
 
 def as_array(value: Tensor | Array) -> Array:
-    """Returns the elements of a value; a tensor is computed, which a trace refuses."""
+    """Returns the elements of a value; a tensor is computed first, which a trace refuses."""
     if isinstance(value, Tensor):
         return value.detach().numpy()
     return value
@@ -191,7 +191,7 @@ def known(value: Value) -> bool:
 
 
 def settled(value: Value) -> Value:
-    """Returns the result of an operator all of whose inputs were known as an array, unless it is long."""
+    """Converts the result of an operator with known inputs to an array, unless it is long."""
     if isinstance(value, (list, tuple)):
         return type(value)(settled(item) for item in value)
     if isinstance(value, Tensor) and value.nbytes <= KNOWN_NBYTES:
@@ -203,13 +203,13 @@ def settled(value: Value) -> Value:
 
 # ---- the work of computing a graph ----
 WORK_MAX = 1 << 23  # elements of all results of a graph together
-FOLDED_WORK_MAX = 1 << 25  # elements while a model is loaded, and more for a large file:
-FOLDED_WORK_A_BYTE = 16  # of the arrays that its file holds
-PRODUCTS = 16  # multiplications and additions that take as long as one element
+FOLDED_WORK_MAX = 1 << 25  # elements while a model is loaded, plus, for large files,
+FOLDED_WORK_A_BYTE = 16  # this many for each byte of the file's arrays
+PRODUCTS = 16  # multiplications and additions in the time of one element
 
 
 def is_little(values: Sequence[Value]) -> bool:
-    """Returns whether values take KNOWN_NBYTES at most, and computing them little time and memory."""
+    """Returns whether values take at most KNOWN_NBYTES, and little time and memory to compute."""
     flat = [*_flat(values)]
     nbytes = sum(map(_nbytes, flat))
     work = 0 if nbytes > KNOWN_NBYTES else _work([value.op for value in flat if isinstance(value, Tensor)])
@@ -220,7 +220,7 @@ def is_little(values: Sequence[Value]) -> bool:
 
 
 def _flat(values: Sequence[Value]) -> list[Value]:
-    """Returns the arrays and tensors among values and in sequences."""
+    """Returns the arrays and tensors among values and inside sequences."""
     found: list[Value] = []
     for value in values:
         found += _flat(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
@@ -228,13 +228,13 @@ def _flat(values: Sequence[Value]) -> list[Value]:
 
 
 def _nbytes(value: Value) -> int:
-    """Returns the bytes of an array, those of its strings too."""
+    """Returns the bytes of an array, including those of its strings."""
     strings = sum(map(len, value.reshape(-1))) if isinstance(value, np.ndarray) and value.dtype.kind == "O" else 0
     return int(value.nbytes) + strings
 
 
 def _work(roots: Sequence[Op]) -> int:
-    """Returns how many elements the Ops of a graph make; products of matrices count with their multiplications."""
+    """Returns the number of elements that a graph's Ops compute; matrix products count their multiplications."""
     return sum(map(_work_of, toposort(written_out(roots))))
 
 
@@ -244,7 +244,7 @@ def _work_of(op: Op) -> int:
         return int(steps) * _work(body.src)
     if op.code is OpCode.CALL:
         return _work(op.arg.src)
-    if op.code in SEVERAL_RESULTS:  # their OUTPUTs count
+    if op.code in SEVERAL_RESULTS:  # their OUTPUTs are counted
         return 0
     made = _numel(op)
     if op.code is OpCode.MATMUL:

@@ -1,6 +1,6 @@
-"""The operators of ONNX: a chapter a file, functions on tensors and a row of the table for each operator and version.
+"""The operators of ONNX: a subject a file, with functions on tensors and a row of the table for each operator and version.
 
-An operator that is not here but has a body in onnx.defs is computed through that body.
+An operator without a row is computed by its body in onnx.defs, if it has one there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from picograd_onnx.operators import casts, control, images, layers, learning, ma
 from picograd_onnx.record import Operator
 
 CHAPTERS = (math, reductions, movement, casts, control, layers, images, text, learning, recurrent)
-# Versions of domains that the rows were written for: what changes later is not computed by an older rule.
+# Newest versions of domains that the rows implement; an older row does not compute an operator that changed later.
 NEWEST = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1}
 
 
@@ -32,7 +32,7 @@ def find(domain: str, name: str, version: int) -> Operator | None:
     return max(rows, key=lambda entry: entry.since) if rows and version <= newest(domain) else None
 
 
-# A copy of a model has the rows themselves, whose functions may have no name that a pickle could look up.
+# Copies of a model keep the rows themselves, since pickle finds some of their functions by no name.
 copyreg.pickle(Operator, lambda row: (_row_of, (row.domain, row.name, row.since)))
 
 
@@ -41,5 +41,5 @@ def _row_of(domain: str, name: str, since: int) -> Operator:
 
 
 def newest(domain: str) -> int:
-    """Returns the version of a domain that the rows know."""
+    """Returns the newest version of a domain that the rows implement."""
     return NEWEST.get(domain, 0)

@@ -1,6 +1,6 @@
-"""Casts between element types, those that only arrays have among them; numbers as small integers with a scale.
+"""Casts between element types, including types that only arrays have; quantization to small integers with a scale.
 
-Arrays of the host have what tensors lack: strings, 8-bit floats with no zero of their own, types below a byte.
+Arrays of the host have types that tensors lack: strings, 8-bit floats without negative zero, types below a byte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLOAT8 = {
 
 
 def widened(x: Any) -> Tensor:
-    """Returns a value as a tensor: its own dtype, or the narrowest that holds all its values."""
+    """Converts a value to a tensor of its own dtype, or of the narrowest dtype that holds all values of its type."""
     if isinstance(x, Tensor):
         return x
     if x.dtype.kind in "OU":
@@ -35,7 +35,7 @@ def widened(x: Any) -> Tensor:
 
 
 def cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
-    """Returns the elements as another type; floats beyond an 8-bit float become its largest, unless saturate is 0."""
+    """Casts the elements; floats out of an 8-bit float's range become its largest, unless saturate is 0."""
     if to == TensorProto.STRING:
         return _written(as_array(x))
     if isinstance(x, np.ndarray) and x.dtype.kind in "OU":
@@ -57,13 +57,13 @@ def _tensor_cast(x: Tensor, dtype: DType) -> Tensor:
 
 
 def _saturated(x: Tensor, target: np.dtype[Any]) -> Tensor:
-    """Returns x cut to the largest finite number of an 8-bit float; NaN stays."""
+    """Clamps x to the finite range of an 8-bit float; NaN stays."""
     most = float(ml_dtypes.finfo(target).max)  # type: ignore[no-untyped-call]
     return x.clamp(-most, most) if x.dtype.is_float else x
 
 
 def _narrowed(x: Array, to: int) -> Array:
-    """Returns an array as one of a type that tensors lack; integers wrap."""
+    """Casts an array to a type that tensors lack; integers wrap."""
     target = numpy_of(to)
     if target.name in ("int4", "uint4", "int2", "uint2"):
         bits = int(target.name[-1])
@@ -75,7 +75,7 @@ def _narrowed(x: Array, to: int) -> Array:
 
 
 def _power_of_two(x: Array, round_mode: str) -> Array:
-    """Returns the powers of two near positive numbers: above, below or the nearest."""
+    """Rounds positive numbers to powers of two: up, down or to the nearest."""
     modes = {"up": np.ceil, "down": np.floor, "nearest": np.rint}
     if round_mode not in modes:
         raise ArgumentError(f'Cast: round_mode must be "up", "down" or "nearest", got {round_mode!r}.')
@@ -92,10 +92,10 @@ def _power_of_two(x: Array, round_mode: str) -> Array:
 
 # ---- strings ----
 def _parsed(x: Array, to: int) -> Array:
-    """Returns the numbers that strings write.
+    """Parses strings as numbers.
 
     Raises:
-      ArgumentError: one writes none.
+      ArgumentError: a string is not a number.
     """
     target = numpy_of(to)
     kind = np.float64 if target.kind not in "biu" else np.int64
@@ -106,7 +106,7 @@ def _parsed(x: Array, to: int) -> Array:
 
 
 def _written(x: Array) -> Array:
-    """Returns numbers written as strings."""
+    """Formats numbers as strings."""
     if x.dtype.kind in "OU":
         return x
     floats = x.dtype.kind not in "biu"
@@ -121,24 +121,24 @@ def _number_text(value: float) -> str:
 
 
 def cast_like(x: Any, target: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
-    """Returns the elements as the type of another value."""
+    """Casts the elements to the type of another value."""
     return cast(x, to=element_type(target), saturate=saturate, round_mode=round_mode)
 
 
 def bitcast(x: Any, *, to: int) -> Any:
-    """Returns the same bits as another type of the same width."""
+    """Reinterprets the bits as another type of the same width."""
     return as_tensor_bits(x, dtype_of(to, "BitCast"))
 
 
 def as_tensor_bits(x: Tensor, dtype: DType) -> Tensor:
-    """Returns the bits of x as another dtype; bools are bytes."""
+    """Reinterprets the bits of x as another dtype; bools are bytes."""
     if x.dtype is dtypes.bool_:
         x = x.to(dtypes.uint8)
     return x if x.dtype is dtype else x.ne(0) if dtype is dtypes.bool_ else x.bitcast(dtype)
 
 
 def legacy_cast(x: Any, *, to: str) -> Any:
-    """Returns the elements as another type, named by a string."""
+    """Casts the elements to a type that a string names."""
     if to not in {*TensorProto.DataType.keys()}:  # noqa: SIM118
         raise ArgumentError(f"Cast: there is no element type {to!r}.")
     return cast(x, to=TensorProto.DataType.Value(to))
@@ -159,7 +159,7 @@ RANGES: dict[int, tuple[int, int]] = {
 
 
 def _spread(x: Tensor, shape: tuple[int, ...], axis: int, block_size: int) -> Tensor:
-    """Returns scales, or zero points, so that they broadcast to what they belong to: one, one a slice, or one a block."""
+    """Reshapes scales or zero points to broadcast with their tensor: one value, one per slice, or one per block."""
     if x.numel() == 1:
         return x.reshape(())
     if block_size:
@@ -175,7 +175,7 @@ def quantize(
     x: Tensor, scale: Any, zero: Any = None, *,
     axis: int = 1, saturate: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0,
 ) -> Any:  # fmt: skip
-    """Returns round(x / scale) + zero, cut to what the type of the zero point, or output_dtype, holds."""
+    """Returns round(x / scale) + zero, clamped to the range of the zero point's type or of output_dtype."""
     target = output_dtype or (TensorProto.UINT8 if zero is None else element_type(zero))
     steps = _spread(widened(scale), x.shape, axis, block_size)
     if precision:

@@ -1,4 +1,4 @@
-"""Branches and loops, whose graphs are attributes; sequences, which are lists, and optionals, which may be None.
+"""Branches and loops, whose attributes are graphs; sequences, which are lists, and optionals, which may be None.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from picograd_onnx.operators.movement import concat
 from picograd_onnx.record import Call, Declared, Graph, Operator, Runner, of_joined, row
 from picograd_onnx.values import Array, Value, as_array, fixed, numpy_of
 
-TRIPS_MAX = 10_000  # of a loop that is run step by step
+TRIPS_MAX = 10_000  # trips of a loop whose steps run one by one
 
 
 def branch(
     condition: Value, *, then_branch: Graph, else_branch: Graph, run: Runner, outer: Mapping[str, Value]
 ) -> tuple[Value, ...]:
-    """Returns the outputs of one graph or the other; a condition that is not known is computed, which jit refuses."""
+    """Returns the outputs of the chosen graph; an unknown condition is computed first, which jit refuses."""
     chosen = then_branch if _truth(condition) else else_branch
     return tuple(run.graph(chosen, (), outer))
 
@@ -33,7 +33,7 @@ def _truth(value: Value) -> bool:
 
 
 def _number(value: Value) -> int:
-    """Returns the one number, or bool, of a value."""
+    """Returns the only element of a value, as an integer."""
     shape = tuple(getattr(value, "shape", (0,)))
     if math.prod(shape) != 1:
         raise ShapeError(f"a condition and a trip count must have one element, got shape {shape}.")
@@ -44,7 +44,7 @@ def _number(value: Value) -> int:
 def loop(
     trips: Value = None, condition: Value = None, *carried: Value, body: Graph, run: Runner, outer: Mapping[str, Value]
 ) -> tuple[Value, ...]:
-    """Runs a body at most `trips` times and while its condition holds; returns what is carried, and results stacked."""
+    """Runs a body at most `trips` times, while its condition holds; returns the carried values and the stacked results."""
     most = None if trips is None else _number(trips)
     state, rows = [*carried], [[] for _ in body.outputs[1 + len(carried) :]]  # type: list[Value], list[list[Value]]
     if len(body.inputs) != 2 + len(carried) or len(body.outputs) < 1 + len(carried):
@@ -65,10 +65,10 @@ def loop(
 
 
 def _depends(body: Graph, name: str, changing: set[str]) -> bool:
-    """Returns whether a value of a body depends on those that change from step to step, or on chance."""
+    """Returns whether a value of a body depends on the values that change from step to step, or on random numbers."""
     changing = {*changing}
     for step in body.steps:
-        graphs = any(isinstance(value, Graph) for value in step.attributes.values())  # which may read anything
+        graphs = any(isinstance(value, Graph) for value in step.attributes.values())  # such a step may read any value
         random = isinstance(step.does, Operator) and step.does.random
         if graphs or random or isinstance(step.does, Call) or not changing.isdisjoint(step.inputs):
             changing.update(step.outputs)
@@ -76,7 +76,7 @@ def _depends(body: Graph, name: str, changing: set[str]) -> bool:
 
 
 def _goes_on(condition: Value, state: Sequence[Value]) -> bool:
-    """Returns whether a loop goes on; what it carries is computed with the condition, not again in each step."""
+    """Returns whether a loop continues; the carried values are computed together with the condition, once a step."""
     if isinstance(condition, Tensor):
         realize([condition, *(value for value in state if isinstance(value, Tensor))])
     return _truth(condition)
@@ -103,7 +103,7 @@ def scan_over(
     scan_output_axes: Sequence[int] | None = None,
     scan_output_directions: Sequence[int] | None = None,
 ) -> tuple[Value, ...]:
-    """Runs a body along axes of its inputs as one LOOP; returns the last state, and results stacked along axes."""
+    """Runs a body along axes of its inputs as one LOOP; returns the last state and the results, stacked along axes."""
     tensors = [run.tensor(value) for value in inputs]
     split = len(tensors) - num_scan_inputs
     if num_scan_inputs < 1 or split < 0 or len(body.inputs) != len(tensors) or len(body.outputs) < split:
@@ -132,7 +132,7 @@ def scan_batches(
     outer: Mapping[str, Value],
     directions: Sequence[int] | None = None,
 ) -> tuple[Value, ...]:
-    """Runs scan_over for each batch, axis 0, as version 8 does."""
+    """Runs scan_over for each batch along axis 0 (version 8)."""
     if lengths is not None:
         raise DataError("Scan: sequence_lens of version 8 are not supported.")
     tensors = [run.tensor(value) for value in inputs]
@@ -155,17 +155,17 @@ OPERATORS = [
 
 
 # ---- sequences and optionals ----
-PIECES_MAX = 1 << 16  # of a tensor
+PIECES_MAX = 1 << 16  # pieces that one tensor may be split into
 
 
 def construct(*values: Any) -> list[Any]:
-    """Returns a sequence of the values."""
+    """Returns a sequence of the given values."""
     return [*values]
 
 
 def empty(*, dtype: int = 1) -> list[Any]:
-    """Returns a sequence with nothing in it."""
-    numpy_of(dtype)  # there is such a type
+    """Returns an empty sequence."""
+    numpy_of(dtype)  # raises for an unknown type
     return []
 
 
@@ -176,7 +176,7 @@ def _place(sequence: list[Any], position: int, most: int) -> int:
 
 
 def insert(sequence: list[Any], value: Any, position: int | None = None) -> list[Any]:
-    """Returns a sequence with a value put in, by default at the end."""
+    """Returns a sequence with one more value, by default at the end."""
     place = len(sequence) if position is None else _place(sequence, position, len(sequence))
     return [*sequence[:place], value, *sequence[place:]]
 
@@ -188,17 +188,17 @@ def erase(sequence: list[Any], position: int = -1) -> list[Any]:
 
 
 def at(sequence: list[Any], position: int) -> Any:
-    """Returns a value of a sequence."""
+    """Returns the value at a position of a sequence."""
     return sequence[_place(sequence, position, len(sequence) - 1)]
 
 
 def length(sequence: list[Any]) -> Array:
-    """Returns how many values there are."""
+    """Returns the number of values."""
     return np.array(len(sequence), np.int64)
 
 
 def concat_from(sequence: list[Any], *, axis: int, new_axis: int = 0) -> Any:
-    """Returns the values one after the other along an axis, or stacked along a new one."""
+    """Concatenates the values along an axis, or stacks them along a new one."""
     if not sequence:
         raise ArgumentError("ConcatFromSequence: the sequence is empty.")
     if new_axis:
@@ -207,7 +207,7 @@ def concat_from(sequence: list[Any], *, axis: int, new_axis: int = 0) -> Any:
 
 
 def split_to(x: Tensor, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Tensor]:
-    """Returns pieces along an axis: of one length each, of length `split`, or of several."""
+    """Splits along an axis into pieces of length 1, of length `split`, or of several lengths."""
     if split is not None and split.ndim:
         return [*x.split(split.tolist(), axis)]
     each = 1 if split is None else int(split)
@@ -218,14 +218,14 @@ def split_to(x: Tensor, split: Array | None = None, *, axis: int = 0, keepdims: 
 
 
 def optional(value: Any = None, *, type: Any = None) -> Any:  # noqa: A002
-    """Returns a value, or None of a type."""
+    """Returns an optional: a value, or None if only a type is given."""
     if value is None and type is None:
         raise ArgumentError("Optional: needs an input or a type.")
     return value
 
 
 def has_element(value: Any = None) -> Array:
-    """Returns whether there is a value."""
+    """Returns whether an optional has a value."""
     return np.array(value is not None)
 
 
@@ -233,7 +233,7 @@ def get_element(value: Any) -> Any:
     """Returns the value of an optional.
 
     Raises:
-      ArgumentError: it is empty.
+      ArgumentError: the optional is empty.
     """
     if value is None:
         raise ArgumentError("OptionalGetElement: the optional is empty.")

@@ -1,7 +1,7 @@
-"""Resizing, boxes and grids over images (N, C, spatial axes...).
+"""Resizing, boxes and sampling grids for images (N, C, spatial axes...).
 
-Resize treats each axis on its own, as a weighted sum of neighbours whose places and weights the host knows. Its source is
-the operator's specification, versions 10 to 19, and its reference implementation for antialias.
+Resize handles each axis separately, as a weighted sum of neighbours whose positions and weights the host computes. It
+follows the operator's specification, versions 10 to 19, and its reference implementation for antialias.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
 class Rule(Record):
-    """Attributes of Resize: the rule for positions and weights."""
+    """Attributes of Resize: how positions and weights are computed."""
 
     mode: str
     coordinates: str
@@ -39,9 +39,9 @@ class Rule(Record):
 
 # ---- places ----
 def _sources(rule: Rule, length: int, out: int, scale: float, roi: tuple[float, float]) -> Array:
-    """Returns the position along the input's axis of each element of the result."""
+    """Returns the position along the input's axis for each element of the result."""
     i = np.arange(out, dtype=np.float64)
-    resized = scale * length  # before it is rounded down to `out`
+    resized = scale * length  # the length before it is rounded down to `out`
     half = (i + 0.5) / scale - 0.5
     if rule.coordinates == "half_pixel":
         return half
@@ -75,7 +75,7 @@ def _nearest(rule: Rule, places: Array) -> Array:
 
 
 def _neighbours(rule: Rule, places: Array, scale: float) -> tuple[Array, Array]:
-    """Returns the neighbours of each place and their weights, both (out, neighbours)."""
+    """Returns the neighbours of each position and their weights, both (out, neighbours)."""
     if rule.mode == "nearest":
         return _nearest(rule, places)[:, None].astype(np.int64), np.ones((len(places), 1))
     if rule.mode not in ("linear", "cubic"):
@@ -98,7 +98,7 @@ def _cubic(x: Array, a: float) -> Array:
 
 # ---- one axis ----
 def _along(x: Tensor, axis: int, out: int, scale: float, roi: tuple[float, float], rule: Rule) -> Tensor:
-    """Returns x resized along one axis to length `out`, by weighted sums of neighbours."""
+    """Resizes x along one axis to length `out`, by weighted sums of neighbours."""
     length = x.shape[axis]
     if not out or not length:
         return x.narrow(axis, 0, 0)
@@ -134,7 +134,7 @@ def resize(
     cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:  # fmt: skip
-    """Returns x with axes of other lengths: nearest elements, or linear or cubic interpolation."""
+    """Resizes axes of x by the nearest element, or by linear or cubic interpolation."""
     rule = Rule(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias), bool(exclude_outside),
         extrapolation_value,
@@ -165,7 +165,7 @@ def resize(
 
 
 def _by_sizes(lengths: Sequence[int], sizes: Sequence[int], policy: str) -> tuple[list[float], list[int]]:
-    """Returns scales and lengths for the sizes asked for; a policy other than "stretch" keeps the aspect."""
+    """Returns scales and lengths for requested sizes; each policy except "stretch" keeps the aspect ratio."""
     if len(lengths) != len(sizes):
         raise ShapeError(f"Resize: sizes {[*sizes]} do not fit {len(lengths)} axes.")
     if min(sizes) < 1 or min(lengths) < 1:
@@ -178,12 +178,12 @@ def _by_sizes(lengths: Sequence[int], sizes: Sequence[int], policy: str) -> tupl
 
 
 def resize_10(x: Tensor, scales: Sequence[float], *, mode: str = "nearest") -> Tensor:
-    """Returns resize as it was in version 10."""
+    """Returns resize with the rules of version 10."""
     return resize(x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
 def upsample(x: Tensor, scales: Sequence[float], *, mode: str = "nearest") -> Tensor:
-    """Returns x with longer axes."""
+    """Enlarges axes of x."""
     return resize_10(x, scales, mode="linear" if mode == "bilinear" else mode)
 
 
@@ -194,7 +194,7 @@ OPERATORS = [
 
 
 # ---- boxes and grids ----
-PAIRS = 16  # of boxes, compared in the time of one step in Python
+PAIRS = 16  # pairs of boxes that are compared in the time of one step of Python
 
 
 # ---- boxes ----
@@ -202,7 +202,7 @@ def suppress(
     boxes: Array, scores: Array, most: int | None = None, iou_threshold: float | None = None,
     score_threshold: float | None = None, *, center_point_box: int = 0,
 ) -> Array:  # fmt: skip
-    """Returns (batch, class, box) of the boxes that stay: by falling score, none overlapping a better one too much."""
+    """Returns (batch, class, box) of the kept boxes, by falling score; overlaps with a better one are dropped."""
     if boxes.shape != (scores.shape[0], scores.shape[2], 4):
         raise ShapeError(f"NonMaxSuppression: boxes {boxes.shape} must be (batches, boxes, 4) for scores {scores.shape}.")
     least = -math.inf if score_threshold is None else score_threshold
@@ -216,7 +216,7 @@ def suppress(
 
 
 def _kept(corners: Array, order: Array, most: int, overlap: float) -> list[int]:
-    """Returns up to `most` boxes in an order, without those that overlap one before them too much."""
+    """Returns up to `most` boxes in the given order, without those that overlap an earlier one too much."""
     kept: list[int] = []
     while len(order) and len(kept) < most:
         affordable("NonMaxSuppression", (len(kept) + 1) * len(order) // PAIRS)
@@ -226,7 +226,7 @@ def _kept(corners: Array, order: Array, most: int, overlap: float) -> list[int]:
 
 
 def _corners(boxes: Array, is_center: int) -> Array:
-    """Returns boxes as least and largest coordinates along both axes."""
+    """Returns boxes as smallest and largest coordinates along both axes."""
     if is_center:
         center, half = boxes[:, :2], boxes[:, 2:] / 2
         return np.concatenate([center - half, center + half], 1)
@@ -234,7 +234,7 @@ def _corners(boxes: Array, is_center: int) -> Array:
 
 
 def _overlaps(box: Array, others: Array) -> Array:
-    """Returns for each of the others the area of both boxes over the area of either."""
+    """Returns the intersection over union of a box and each of the others."""
     both: Array = np.maximum(np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2]), 0).prod(1)
     either = (box[2:] - box[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(1) - both
     return np.divide(both, either, out=np.zeros_like(both), where=either > 0)
@@ -244,7 +244,7 @@ def roi_align(
     x: Tensor, rois: Array, batches: Array, *, coordinate_transformation_mode: str = "half_pixel", mode: str = "avg",
     output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """Returns for each region of an image the mean, or the maximum, of points that interpolate it, bin by bin."""
+    """Returns for each region of an image and each bin of it the mean, or the maximum, of interpolated points."""
     if mode not in ("avg", "max"):
         raise ArgumentError(f'RoiAlign: mode must be "avg" or "max", got {mode!r}.')
     half = 0.5 if coordinate_transformation_mode == "half_pixel" else 0.0
@@ -266,7 +266,7 @@ def roi_align(
 
 
 def _points(start: float, extent: float, bins: int, ratio: int) -> Array:
-    """Returns (bins, points): coordinates evenly within each bin."""
+    """Returns coordinates at equal distances within each bin, (bins, points)."""
     count = ratio if ratio > 0 else max(math.ceil(extent / bins), 1)
     affordable("RoiAlign", count, bins)
     inside = (np.arange(count) + 0.5) / count
@@ -274,7 +274,7 @@ def _points(start: float, extent: float, bins: int, ratio: int) -> Array:
 
 
 def _region(image_CHW: Tensor, ys: Array, xs: Array, mode: str) -> Tensor:
-    """Returns (C, bins, bins) of the points at each pair of coordinates."""
+    """Returns the pooled points of all pairs of coordinates, (C, bins, bins)."""
     (y_low, y_high, y_weight), (x_low, x_high, x_weight) = (
         _between(points.reshape(-1), length) for points, length in zip((ys, xs), image_CHW.shape[1:])
     )
@@ -292,7 +292,7 @@ def _region(image_CHW: Tensor, ys: Array, xs: Array, mode: str) -> Tensor:
 
 
 def _between(places: Array, length: int) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Returns the elements before and after places along an axis, and their weights: 0 far outside."""
+    """Returns the elements before and after each position along an axis, and their weights; 0 far outside."""
     inside = (places >= -1.0) & (places <= length)
     cut = places.clip(0, length - 1)
     low = np.floor(cut).astype(np.int64)
@@ -308,9 +308,9 @@ WAYS = {"nearest": "nearest", "linear": "bilinear", "bilinear": "bilinear", "cub
 def grid_sample(
     x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Tensor:
-    """Returns x at places a grid names: -1 is the first element of an axis and 1 the last, or their outer edges.
+    """Samples x at the positions of a grid: -1 and 1 are the first and last element of an axis, or their outer edges.
 
-    Unlike PyTorch's this takes any number of axes, and brings places inside before cubic interpolation, too.
+    Unlike PyTorch's, it accepts any number of axes and also clamps positions before cubic interpolation.
     """
     if mode not in WAYS or padding_mode not in PADDING:
         raise ArgumentError(f"GridSample: there is no mode {mode!r} with padding_mode {padding_mode!r}.")
@@ -324,7 +324,7 @@ def grid_sample(
 
 
 def affine_grid_by(theta: Tensor, size: list[int], *, align_corners: int = 0) -> Tensor:
-    """Returns the grid of an affine map; the body that ONNX has for it does not work for a batch of one in the plane."""
+    """Returns the grid of an affine map; ONNX's own body fails for a batch of one in two dimensions."""
     return affine_grid(theta, size, bool(align_corners))
 
 
@@ -332,7 +332,7 @@ def affine_grid_by(theta: Tensor, size: list[int], *, align_corners: int = 0) ->
 def tensor_scatter(
     cache: Tensor, update: Tensor, starts: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
 ) -> Tensor:
-    """Returns a cache with each batch's update written from its start on, or around its end."""
+    """Returns a cache with each batch's update written from its start on, and wrapped around at the end if circular."""
     if mode not in ("linear", "circular"):
         raise ArgumentError(f'TensorScatter: mode must be "linear" or "circular", got {mode!r}.')
     result, values = cache.movedim(axis, 1).clone(), update.movedim(axis, 1)

@@ -1,6 +1,6 @@
 """Pooling, convolution, normalization and dropout over tensors (N, C, spatial axes...).
 
-Functions of picograd.nn compute the value of a window; here are the places of ONNX's windows.
+The values of windows are computed by functions of picograd.nn; this file computes the windows' positions by ONNX's rules.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def windows_of(
     function: str, lengths: Sequence[int], kernel: Sequence[int], strides: Numbers, pads: Numbers, dilations: Numbers,
     auto_pad: str = "NOTSET", ceil_mode: int = 0,
 ) -> Windows:  # fmt: skip
-    """Returns the places of windows along axes of these lengths.
+    """Returns the positions of windows along axes of these lengths.
 
     Raises:
-      ArgumentError: a number is not one of steps, or ONNX knows no such auto_pad.
-      ShapeError:    there is not one number for each axis, or a window is longer than what it moves along.
+      ArgumentError: a number is below its limit, or auto_pad is unknown.
+      ShapeError:    the numbers do not fit the axes, or a window is longer than its padded axis.
     """
     ndim = len(lengths)
     steps, gaps = [*(strides or [1] * ndim)], [*(dilations or [1] * ndim)]
@@ -56,14 +56,14 @@ def windows_of(
 
 
 def _same(lengths: Sequence[int], spans: Sequence[int], steps: Sequence[int], auto_pad: str) -> list[int]:
-    """Returns the padding with which there is a window for each step."""
+    """Returns the padding that gives ceil(length / step) windows."""
     whole = [max(0, (-(-n // step) - 1) * step + span - n) for n, span, step in zip(lengths, spans, steps)]
     small, large = [n // 2 for n in whole], [n - n // 2 for n in whole]
     return [*small, *large] if auto_pad == "SAME_UPPER" else [*large, *small]
 
 
 def padded(x: Tensor, windows: Windows) -> Tensor:
-    """Returns x with zeros around it where windows reach."""
+    """Pads x with the zeros that windows reach."""
     pads = [static(n) for pair in reversed(windows.margins(x.shape[x.ndim - len(windows.kernel) :])) for n in pair]
     return x.pad(pads) if any(pads) else x
 
@@ -73,7 +73,7 @@ def max_pool(
     x: Tensor, *, step: Step, kernel_shape: Sequence[int], strides: Numbers = None, pads: Numbers = None,
     dilations: Numbers = None, auto_pad: str = "NOTSET", ceil_mode: int = 0, storage_order: int = 0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Returns the largest element of each window, and its place in the flattened input."""
+    """Returns the largest element of each window, and its position in the flattened input."""
     windows = windows_of("MaxPool", x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     largest, places = (x.from_op(op, x.device) for op in max_of_windows(x.read(), windows))
     if len(step.outputs) < 2:
@@ -84,13 +84,13 @@ def max_pool(
 
 
 def _first_places(x: Tensor) -> Tensor:
-    """Returns (N, C, 1, ...): where each image starts in the flattened tensor."""
+    """Returns the position of each image's start in the flattened tensor, (N, C, 1, ...)."""
     images = Tensor.arange(x.shape[0] * x.shape[1], device=x.device)
     return images.reshape(*x.shape[:2], *(1,) * (x.ndim - 2)) * math.prod(x.shape[2:])
 
 
 def _moved(places: Tensor, lengths: Sequence[int], strides: Sequence[int]) -> Tensor:
-    """Returns row-major places of elements in images of these lengths, in memory with these strides."""
+    """Converts row-major positions in images of these lengths to positions in memory with these strides."""
     moved, rest = places * 0, places
     for length, stride in zip(reversed(lengths), reversed(strides)):
         moved, rest = moved + rest % length * stride, rest // length
@@ -101,7 +101,7 @@ def average_pool(
     x: Tensor, *, kernel_shape: Sequence[int], strides: Numbers = None, pads: Numbers = None, dilations: Numbers = None,
     auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Returns the mean of each window: of the part of x that it sees, with count_include_pad of the padding too."""
+    """Returns the mean of each window's elements; count_include_pad counts the padding's zeros as elements."""
     windows = windows_of("AveragePool", x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     wide = x.to(x.dtype.compute_dtype)
     return x.from_op(mean_of_windows(wide.read(), windows, bool(count_include_pad)), x.device).to(x.dtype)
@@ -118,18 +118,18 @@ def lp_pool(
 
 
 def global_average_pool(x: Tensor) -> Tensor:
-    """Returns the mean over all spatial axes, which stay with length 1."""
+    """Returns the mean over all spatial axes, which keep length 1."""
     return x.mean(tuple(range(2, x.ndim)), keepdim=True)
 
 
 def global_max_pool(x: Tensor) -> Tensor:
-    """Returns the largest element over all spatial axes, which stay with length 1."""
+    """Returns the largest element over all spatial axes, which keep length 1."""
     largest: Tensor = x.flatten(2).max(2).values
     return largest.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
 
 
 def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
-    """Returns the p-norm over all spatial axes, which stay with length 1."""
+    """Returns the p-norm over all spatial axes, which keep length 1."""
     return x.to(x.dtype.compute_dtype).abs().pow(p).sum(tuple(range(2, x.ndim)), True).pow(1.0 / p).to(x.dtype)
 
 
@@ -137,7 +137,7 @@ def max_unpool(
     x: Tensor, places: Tensor, shape: Sequence[int] | None = None, *, kernel_shape: Sequence[int], strides: Numbers = None,
     pads: Numbers = None,
 ) -> Tensor:  # fmt: skip
-    """Returns zeros with the elements of x at their places in the flattened input of a MaxPool."""
+    """Returns zeros with the elements of x at their positions in the flattened input of a MaxPool."""
     ndim = len(kernel_shape)
     steps, given = strides or [1] * ndim, pads or [0] * (2 * ndim)
     lengths = [(n - 1) * steps[i] + kernel_shape[i] - given[i] - given[ndim + i] for i, n in enumerate(x.shape[2:])]
@@ -184,7 +184,7 @@ def conv(
     x: Tensor, w: Tensor, b: Tensor | None = None, *, kernel_shape: Numbers = None, strides: Numbers = None,
     pads: Numbers = None, dilations: Numbers = None, group: int = 1, auto_pad: str = "NOTSET",
 ) -> Tensor:  # fmt: skip
-    """Returns the sums of products of weights with each window."""
+    """Returns the convolution of x with weights."""
     axes = _axes("Conv", x)
     _check_kernel("Conv", kernel_shape, w)
     windows = windows_of("Conv", x.shape[2:], w.shape[2:], strides, pads, dilations, auto_pad)
@@ -197,7 +197,7 @@ def conv_integer(
     x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, **about: Any
 ) -> Tensor:
     """Returns the convolution of x - x_zero with w - w_zero in int32."""
-    # NOTE: in float64, whose integers are exact up to 2**53: sums of int8 products reach 2**31 at most.
+    # NOTE: computed in float64, whose integers are exact up to 2**53; sums of int8 products reach at most 2**31.
     values, weights = x.to(dtypes.float64), w.to(dtypes.float64)
     if x_zero is not None:
         values = values - x_zero.to(dtypes.float64)
@@ -210,7 +210,7 @@ def integer_conv(
     x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, *, kernel_shape: Numbers = None,
     strides: Numbers = None, pads: Numbers = None, dilations: Numbers = None, group: int = 1, auto_pad: str = "NOTSET",
 ) -> Tensor:  # fmt: skip
-    """Returns conv_integer."""
+    """Returns conv_integer; the signature names its attributes for the table."""
     return conv_integer(
         x, w, x_zero, w_zero, kernel_shape=kernel_shape, strides=strides, pads=pads, dilations=dilations, group=group,
         auto_pad=auto_pad,
@@ -239,7 +239,7 @@ def conv_transpose(
     pads: Numbers = None, dilations: Numbers = None, group: int = 1, auto_pad: str = "NOTSET",
     output_padding: Numbers = None, output_shape: Numbers = None,
 ) -> Tensor:  # fmt: skip
-    """Returns the transpose of a convolution: what its gradient with respect to its input is."""
+    """Returns the transposed convolution: a convolution's gradient with respect to its input."""
     axes = _axes("ConvTranspose", x)
     _check_kernel("ConvTranspose", kernel_shape, w)
     steps, gaps = strides or [1] * axes, dilations or [1] * axes
@@ -262,7 +262,7 @@ def columns_to_image(
     x: Tensor, image_shape: Sequence[int], block_shape: Sequence[int], *, dilations: Numbers = None, pads: Numbers = None,
     strides: Numbers = None,
 ) -> Tensor:  # fmt: skip
-    """Returns the image whose windows are the columns of x, summed where they overlap."""
+    """Returns the image whose windows are the columns of x; overlaps are summed."""
     windows = windows_of("Col2Im", image_shape, block_shape, strides, pads, dilations)
     return x.from_op(image_of("Col2Im", x.read(), windows, image_shape), x.device)
 
@@ -272,7 +272,7 @@ def deform_conv(
     x: Tensor, w: Tensor, offset: Tensor, b: Tensor | None = None, mask: Tensor | None = None, *, dilations: Numbers = None,
     group: int = 1, kernel_shape: Numbers = None, offset_group: int = 1, pads: Numbers = None, strides: Numbers = None,
 ) -> Tensor:  # fmt: skip
-    """Returns a convolution whose windows see x where offsets say, between elements too, times a mask."""
+    """Returns a convolution whose taps are moved by offsets, with linear interpolation, and multiplied by a mask."""
     _check_kernel("DeformConv", kernel_shape, w)
     kernel = w.shape[2:]
     windows = windows_of("DeformConv", x.shape[2:], kernel, strides, pads, dilations)
@@ -290,8 +290,8 @@ def deform_conv(
 
 
 def _deformed(x: Tensor, offset: Tensor, windows: Windows) -> Tensor:
-    """Returns (N, C, taps..., outputs...): the elements under windows, (N, taps..., axes, outputs...) relative to their
-    places."""
+    """Returns the elements under the taps of windows, (N, C, taps..., outputs...); positions are relative to the taps,
+    (N, taps..., axes, outputs...)."""
     axes, where = len(windows.kernel), []
     for axis in range(axes):
         shape = [n if i % axes == axis else 1 for i, n in enumerate((*windows.kernel, *windows.counts))]
@@ -314,7 +314,7 @@ def batch_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *,
     epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Returns (x - mean) / sqrt(variance + epsilon) * scale + bias; in training with those of x, and running ones."""
+    """Returns (x - mean) / sqrt(variance + epsilon) * scale + bias; training computes mean, variance and running ones."""
     if not training_mode:
         return (_normalized(x, mean, variance, scale, bias, epsilon),)
     axes, wide = (0, *range(2, x.ndim)), x.to(x.dtype.compute_dtype)
@@ -329,10 +329,10 @@ def legacy_batch_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *,
     epsilon: float = 1e-5, momentum: float = 0.9, is_test: int = 1, spatial: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Returns batch_normalization outside training.
+    """Returns batch_normalization in evaluation.
 
     Raises:
-      UnsupportedOp: it is asked for in training, or for statistics of each element.
+      UnsupportedOp: the node asks for training, or for statistics of each element.
     """
     if not is_test or not spatial:
         raise UnsupportedOp(f"BatchNormalization: is_test {is_test} with spatial {spatial} is not supported.")
@@ -347,22 +347,22 @@ def _normalized(x: Tensor, mean: Tensor, variance: Tensor, scale: Tensor, bias: 
 
 
 def instance_normalization(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
-    """Returns each channel of each instance with mean 0 and variance 1, scaled and shifted."""
+    """Normalizes each channel of each instance to mean 0 and variance 1, then scales and shifts it."""
     wide = x.to(x.dtype.compute_dtype)
     scale, bias = scale.to(wide.dtype), bias.to(wide.dtype)
     return standardized(wide, tuple(range(2, x.ndim)), scale, bias, epsilon).to(x.dtype)
 
 
 def local_response(x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:  # noqa: A002
-    """Returns x / (bias + alpha / size * sum of squares of `size` channels around) ** beta."""
+    """Returns x / (bias + alpha / size * sum of squares of `size` adjacent channels) ** beta."""
     return divided_by_neighbours(x, size, (size - 1) // 2, alpha, beta, bias)
 
 
-SMALLEST = 1e-38  # about the least normal float32: a row of smaller norm is as good as 0
+SMALLEST = 1e-38  # about the least normal float32; rows of smaller norms become 0
 
 
 def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
-    """Returns x divided by its p-norm along an axis; 0 where that is 0."""
+    """Divides x by its p-norm along an axis; 0 if the norm is 0."""
     return F.normalize(x, p, axis, SMALLEST)
 
 
@@ -370,7 +370,7 @@ def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
 def dropout(
     x: Tensor, ratio: float | None = None, training: bool | None = None, *, step: Step, seed: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Returns x with each element 0 with probability `ratio` in training, others scaled up; and which ones stayed."""
+    """Drops elements with probability `ratio` in training and scales the others up; also returns which were kept."""
     p = 0.5 if ratio is None else ratio
     if not training or p == 0.0:
         return x, Tensor.ones(*x.shape, device=x.device).bool()
@@ -379,13 +379,13 @@ def dropout(
 
 
 def legacy_dropout(x: Tensor, *, ratio: float = 0.5, is_test: int = 1) -> tuple[Tensor, Tensor]:
-    """Returns x as it is outside training, and ones; version 7 knows nothing else."""
+    """Returns x and ones in evaluation (is_test), else dropout and its mask in the dtype of x."""
     scale = F.dropout(Tensor.ones(*x.shape, device=x.device), ratio, training=not is_test)
     return x * scale.to(x.dtype), scale.ne(0).to(x.dtype)
 
 
 def dropout_outside_training(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
-    """Returns x, and True for each element: that is all of version 10."""
+    """Returns x, and True for each element (version 10, which has no training)."""
     return x, Tensor.ones(*x.shape, device=x.device).bool()
 
 

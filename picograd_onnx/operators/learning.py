@@ -1,4 +1,4 @@
-"""The domains ai.onnx.ml, in part, and ai.onnx.preview.training.
+"""Part of the domains ai.onnx.ml and ai.onnx.preview.training.
 
 In:    tensors or arrays
 Out:   `OPERATORS`
@@ -27,7 +27,7 @@ def extract(x: Tensor, indices: Tensor) -> Tensor:
 
 
 def binarize(x: Tensor, *, threshold: float = 0.0) -> Tensor:
-    """Returns 1 where x is above the threshold, else 0."""
+    """Returns 1 if x is above the threshold, else 0."""
     return (x > threshold).to(x.dtype)
 
 
@@ -40,7 +40,7 @@ def encode_labels(
     default_string: str = "_Unused", default_int64: int = -1, default_float: float = -0.0,
     default_tensor: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Returns for each element the value of its key, or the default."""
+    """Returns the value of each element's key, or the default."""
     keys = _one("keys", keys_strings, keys_int64s, keys_floats, keys_tensor)
     values = _one("values", values_strings, values_int64s, values_floats, values_tensor)
     if len(keys) != len(values):
@@ -117,7 +117,7 @@ def momentum(
 
 
 def _groups(function: str, tensors: Sequence[Tensor], count: int) -> list[list[Tensor]]:
-    """Returns parameters, gradients, ...: the inputs in `count` groups of one length."""
+    """Splits the inputs into `count` groups of equal length: parameters, gradients, ..."""
     each = len(tensors) // count
     if not each or each * count != len(tensors):
         raise ShapeError(f"{function}: {len(tensors)} tensors are not {count} groups of one length.")

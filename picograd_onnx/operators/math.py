@@ -27,9 +27,9 @@ Binary = Callable[[Any, Any], Any]
 
 
 def legacy(function: Binary) -> Callable[..., Tensor]:
-    """Returns a binary function as it was before version 7.
+    """Returns a binary function with the rules before version 7.
 
-    With `broadcast` the second operand is put at `axis` of the first, or at its end; without it, both have one shape.
+    With `broadcast` the second operand is aligned to the first at `axis`, or at its end; without it, shapes must be equal.
     """
 
     def apply(a: Tensor, b: Tensor, *, axis: int | None = None, broadcast: int = 0) -> Tensor:
@@ -45,7 +45,7 @@ def legacy(function: Binary) -> Callable[..., Tensor]:
 
 # ---- arithmetic ----
 def divide(a: Tensor, b: Tensor) -> Tensor:
-    """Returns a / b; of integers the quotient rounded to zero."""
+    """Returns a / b; the quotient of integers is rounded towards zero."""
     return a / b if a.dtype.is_float else a.div(b, rounding_mode="trunc")
 
 
@@ -82,18 +82,18 @@ def least(*values: Tensor) -> Tensor:
 
 
 def clip_to(x: Tensor, *, min: float | None = None, max: float | None = None) -> Tensor:  # noqa: A002
-    """Returns x, not below `min` nor above `max`."""
+    """Clamps x to `min` and `max`."""
     return x.clamp(min, max) if min is not None or max is not None else x
 
 
 def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
-    """Returns x, not below `low`, then not above `high`."""
+    """Clamps x to at least `low`, then to at most `high`."""
     x = x if low is None else x.maximum(low)
     return x if high is None else x.minimum(high)
 
 
 def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    """Returns True where x is infinite, of the signs asked for."""
+    """Returns True for infinite elements of the requested signs."""
     found = x.isinf()
     if not detect_negative:
         found = found & (x > 0)
@@ -102,14 +102,14 @@ def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1
 
 # ---- comparisons, logic, bits ----
 def equal(a: Any, b: Any) -> Any:
-    """Returns True where a == b; of strings too."""
+    """Returns a == b, also for strings."""
     if isinstance(a, np.ndarray):
         return np.asarray(a == b, dtype=bool)
     return a.eq(b)
 
 
 def shift(a: Tensor, b: Tensor, *, direction: str) -> Tensor:
-    """Returns a * 2 ** b or a / 2 ** b of integers; all bits leave where b is at least their number."""
+    """Returns a * 2 ** b or a / 2 ** b of integers; 0 if b is at least their number of bits."""
     if direction not in ("LEFT", "RIGHT"):
         raise ArgumentError(f'BitShift: direction must be "LEFT" or "RIGHT", got {direction!r}.')
     most = a.dtype.bits - 1
@@ -121,20 +121,20 @@ def shift(a: Tensor, b: Tensor, *, direction: str) -> Tensor:
 
 # ---- activations ----
 def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    """Returns alpha * x + beta, not below 0 nor above 1."""
+    """Returns alpha * x + beta, clamped to [0, 1]."""
     return (x * alpha + beta).clamp(0, 1)
 
 
 def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
-    """Returns x where it is positive, else alpha * x."""
+    """Returns x if it is positive, else alpha * x."""
     return F.leaky_relu(x, alpha)
 
 
 def parametric_relu(x: Tensor, slope: Tensor) -> Tensor:
-    """Returns x where it is positive, else slope * x; slope broadcasts to x.
+    """Returns x if it is positive, else slope * x; slope broadcasts to x.
 
     Raises:
-      ShapeError: it does not.
+      ShapeError: slope does not broadcast to x.
     """
     result = choose(x < 0, x * slope, x)
     if result.shape != x.shape:
@@ -143,32 +143,32 @@ def parametric_relu(x: Tensor, slope: Tensor) -> Tensor:
 
 
 def legacy_parametric_relu(x: Tensor, slope: Tensor) -> Tensor:
-    """Returns parametric_relu with one slope a channel, axis 1."""
+    """Returns parametric_relu with a slope for each channel, axis 1."""
     return parametric_relu(x, slope.reshape(-1, *(1,) * (x.ndim - 2)) if slope.numel() > 1 and x.ndim > 1 else slope)
 
 
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """Returns x where it is positive, else alpha * (exp(x) - 1)."""
+    """Returns x if it is positive, else alpha * (exp(x) - 1)."""
     return F.elu(x, alpha)
 
 
 def selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Tensor:
-    """Returns gamma * x where x is positive, else gamma * alpha * (exp(x) - 1)."""
+    """Returns gamma * x if x is positive, else gamma * alpha * (exp(x) - 1)."""
     return elu(x, alpha=alpha) * gamma
 
 
 def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """Returns x where it is above alpha, else 0."""
+    """Returns x if it is above alpha, else 0."""
     return F.threshold(x, alpha, 0.0)
 
 
 def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
-    """Returns x brought closer to 0 by `bias` where its magnitude is above lambd, else 0."""
+    """Returns x moved towards 0 by `bias` if its magnitude is above lambd, else 0."""
     return choose(x < -lambd, x + bias, choose(x > lambd, x - bias, x * 0))
 
 
 def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """Returns x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+    """Returns x if it is positive, else alpha * (exp(x / alpha) - 1)."""
     return F.celu(x, alpha)
 
 
@@ -178,7 +178,7 @@ def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
 
 
 def where(condition: Tensor, a: Any, b: Any) -> Any:
-    """Returns a where the condition holds, else b; of strings too."""
+    """Returns a if the condition holds, else b; also for strings."""
     if isinstance(a, np.ndarray):
         return np.where(condition.numpy(), a, b)
     return choose(condition, a, b)
@@ -237,7 +237,7 @@ def gemm(
     a: Tensor, b: Tensor, c: Tensor | None = None, *,
     alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,  # noqa: N803
 ) -> Tensor:  # fmt: skip
-    """Returns alpha * A @ B + beta * C, A and B transposed where that is asked for."""
+    """Returns alpha * A @ B + beta * C, with A and B transposed as transA and transB say."""
     product = (a.T if transA else a) @ (b.T if transB else b)
     if alpha != 1.0:
         product = (product * alpha).to(product.dtype)
@@ -250,10 +250,10 @@ def legacy_gemm(
     a: Tensor, b: Tensor, c: Tensor, *,
     alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0, broadcast: int = 0,  # noqa: N803
 ) -> Tensor:  # fmt: skip
-    """Returns gemm; that C may broadcast is said by an attribute.
+    """Returns gemm; an attribute allows C to broadcast.
 
     Raises:
-      ShapeError: it is not, and C has another shape than the result.
+      ShapeError: C may not broadcast and its shape is not the result's.
     """
     result = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
     if not broadcast and c.shape != result.shape:
@@ -262,7 +262,7 @@ def legacy_gemm(
 
 
 def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None) -> Tensor:
-    """Returns (A - a_zero) @ (B - b_zero) in int32; a zero point for all, for each row of A or column of B."""
+    """Returns (A - a_zero) @ (B - b_zero) in int32; with one zero point, or one per row of A or column of B."""
     lhs, rhs = a.to(dtypes.int32), b.to(dtypes.int32)
     if a_zero is not None:
         point = a_zero.to(dtypes.int32)
@@ -275,7 +275,7 @@ def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: T
 
 
 def einsum(*operands: Tensor, equation: str) -> Tensor:
-    """Returns the sums of products that an equation writes."""
+    """Returns the sums of products of an equation."""
     return sum_products(equation, *operands)
 
 
@@ -289,19 +289,19 @@ OPERATORS += [
 def transform(
     x: Tensor, length: int | None = None, axis: int | None = None, *, inverse: int = 0, onesided: int = 0
 ) -> Tensor:
-    """Returns the discrete Fourier transform along an axis, or its inverse; onesided: half of a real signal's spectrum."""
+    """Returns the discrete Fourier transform along an axis, or its inverse; onesided: half a real signal's spectrum."""
     return _transform(x, length, x.ndim - 2 if axis is None else axis, inverse, onesided)
 
 
 def transform_17(
     x: Tensor, length: int | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
 ) -> Tensor:
-    """Returns transform; the axis is an attribute."""
+    """Returns transform, with the axis as an attribute."""
     return _transform(x, length, axis, inverse, onesided)
 
 
 def _transform(x: Tensor, n: int | None, axis: int, inverse: int, onesided: int) -> Tensor:
-    """Returns the discrete Fourier transform along an axis; the last axis holds a real number, or its two parts."""
+    """Returns the discrete Fourier transform along an axis; the last axis holds a real number, or real, imaginary part."""
     if x.shape[-1] not in (1, 2):
         raise ShapeError(f"DFT: the last axis must hold 1 real or 2 parts of a complex number, got shape {x.shape}.")
     if axis == x.ndim - 1:
@@ -319,7 +319,7 @@ def _transform(x: Tensor, n: int | None, axis: int, inverse: int, onesided: int)
 def frames(
     signal: Tensor, hop: int, window: Tensor | None = None, length: int | None = None, *, onesided: int = 1
 ) -> Tensor:
-    """Returns (batches, frames, frequencies, 2): the transform of each frame, times a window."""
+    """Returns the transform of each windowed frame, (batches, frames, frequencies, 2)."""
     if length is None and window is None:
         raise ArgumentError("STFT: needs a window or a frame_length.")
     count = length if length is not None else window.shape[0]  # type: ignore[union-attr]
@@ -337,7 +337,7 @@ def frames(
 def mel_weights(
     count: int, length: int, sample_rate: int, low: float, high: float, *, output_datatype: int = 1
 ) -> Array:
-    """Returns (frequencies, bands): triangles that are evenly spaced on the mel scale, 2595 log10(1 + f / 700)."""
+    """Returns triangular filters (frequencies, bands) at equal distances on the mel scale, 2595 log10(1 + f / 700)."""
     if count < 0 or length < 0 or sample_rate < 1 or not 0 <= low <= high <= sample_rate / 2:
         shown = f"{count} bands of {low} to {high} Hz, dft_length {length} and sample_rate {sample_rate}"
         raise ArgumentError(f"MelWeightMatrix: {shown} do not fit.")
@@ -362,14 +362,14 @@ OPERATORS += [
 
 # ---- random numbers ----
 def generator_of(seed: float | None) -> Generator | None:
-    """Returns the generator a seed begins; None, for the default one, without a seed."""
+    """Returns a generator with a seed; None, for the default generator, without one."""
     return None if seed is None else Generator(struct.unpack("<Q", struct.pack("<d", float(seed)))[0])
 
 
 def uniform(
     *, shape: Sequence[int], dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: float | None = None
 ) -> Tensor:
-    """Returns numbers uniform in [low, high)."""
+    """Draws numbers uniformly from [low, high)."""
     made = Tensor.rand(*shape, generator=generator_of(seed))
     return (made * (high - low) + low).to(dtype_of(dtype, "RandomUniform"))
 
@@ -377,7 +377,7 @@ def uniform(
 def normal(
     *, shape: Sequence[int], dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
 ) -> Tensor:
-    """Returns numbers of a normal distribution."""
+    """Draws numbers of a normal distribution."""
     made = Tensor.randn(*shape, generator=generator_of(seed))
     return (made * scale + mean).to(dtype_of(dtype, "RandomNormal"))
 
@@ -385,7 +385,7 @@ def normal(
 def uniform_like(
     x: Tensor, *, dtype: int | None = None, low: float = 0.0, high: float = 1.0, seed: float | None = None
 ) -> Tensor:
-    """Returns numbers uniform in [low, high), of the shape of x."""
+    """Draws numbers uniformly from [low, high), in the shape of x."""
     made = uniform(shape=x.shape, low=low, high=high, seed=seed)
     return made.to(x.dtype if dtype is None else dtype_of(dtype, "RandomUniformLike"))
 
@@ -393,19 +393,19 @@ def uniform_like(
 def normal_like(
     x: Tensor, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
 ) -> Tensor:
-    """Returns numbers of a normal distribution, of the shape of x."""
+    """Draws numbers of a normal distribution, in the shape of x."""
     made = normal(shape=x.shape, mean=mean, scale=scale, seed=seed)
     return made.to(x.dtype if dtype is None else dtype_of(dtype, "RandomNormalLike"))
 
 
 def bernoulli(x: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Tensor:
-    """Returns 1 with the probability that x says, else 0."""
+    """Draws 1 with probability x, else 0."""
     made = Tensor.rand(*x.shape, generator=generator_of(seed), device=x.device) < x.to(dtypes.float32)
     return made.to(x.dtype if dtype is None else dtype_of(dtype, "Bernoulli"))
 
 
 def multinomial(x: Tensor, *, sample_size: int = 1, dtype: int = 6, seed: float | None = None) -> Tensor:
-    """Returns classes drawn with the probabilities whose logarithms, up to a constant, are the rows of x."""
+    """Draws classes; the rows of x are logarithms of their probabilities, up to a constant."""
     drawn = x.softmax(-1).multinomial(sample_size, True, generator=generator_of(seed))
     return drawn.to(dtype_of(dtype, "Multinomial"))
 

@@ -1,6 +1,6 @@
-"""Operators that move elements (shapes, pieces, joins, repetition, padding), that make constants, and that choose elements.
+"""Operators that move elements (shapes, slices, joins, repetition, padding), make constants, or choose elements.
 
-Shapes, axes and bounds are arrays that are known. Indices are tensors, negative ones counted from the end.
+Shapes, axes and bounds are known arrays. Indices are tensors; negative ones count from the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def constant(
     value_string: str | None = None,
     value_strings: Sequence[str] | None = None,
 ) -> Array:
-    """Returns the one value that is given."""
+    """Returns the given value."""
     made = [value] if value is not None else []
     made += [np.array(floats, np.float32) for floats in (value_float, value_floats) if floats is not None]
     made += [np.array(ints, np.int64) for ints in (value_int, value_ints) if ints is not None]
@@ -42,7 +42,7 @@ def constant(
 
 
 def constant_of_shape(shape: Sequence[int], *, value: Array | None = None) -> Tensor:
-    """Returns one number repeated over a shape."""
+    """Returns one number repeated in a shape."""
     number = np.zeros(1, np.float32) if value is None else value
     if number.size != 1:
         raise DataError(f"ConstantOfShape: value must have one element, got {number.size}.")
@@ -57,7 +57,7 @@ def _lengths(function: str, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def shape_of(x: Any, *, start: int = 0, end: int | None = None) -> Array:
-    """Returns the shape, or the part from axis `start` to `end`."""
+    """Returns the shape, or its part from axis `start` to `end`."""
     return np.array([int(n) for n in x.shape][slice(start, end)], np.int64)
 
 
@@ -67,10 +67,10 @@ def size_of(x: Any) -> Array:
 
 
 def number_range(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Tensor:
-    """Returns the numbers from start to limit in steps of delta; of 16-bit floats computed in float32.
+    """Returns the numbers from start to limit in steps of delta; 16-bit floats are computed in float32.
 
     Raises:
-      UnsupportedOp: stash_type asks for another dtype in between.
+      UnsupportedOp: stash_type asks for another dtype of the computation.
     """
     if not delta:
         raise ArgumentError("Range: delta must not be 0.")
@@ -87,7 +87,7 @@ def number_range(start: Array, limit: Array, delta: Array, *, stash_type: int = 
 
 
 def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
-    """Returns ones on a diagonal of the shape of x."""
+    """Returns a matrix of the shape of x with ones on a diagonal."""
     if x.ndim != 2:
         raise ShapeError(f"EyeLike: needs two axes, got shape {x.shape}.")
     rows, columns = Tensor.arange(x.shape[0]).unsqueeze(1), Tensor.arange(x.shape[1])
@@ -96,7 +96,7 @@ def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
 
 # ---- shape ----
 def reshape(x: Any, shape: Sequence[int], *, allowzero: int = 0) -> Any:
-    """Returns x in another shape; 0 keeps a length unless allowzero, -1 is what is left."""
+    """Reshapes x; 0 keeps a length unless allowzero, -1 is inferred."""
     lengths = [*shape]
     if not allowzero:
         for axis, length in enumerate(lengths):
@@ -107,12 +107,12 @@ def reshape(x: Any, shape: Sequence[int], *, allowzero: int = 0) -> Any:
 
 
 def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
-    """Returns x with the axes before `axis` made one, and the others made one."""
+    """Joins the axes of x before `axis` to one, and the others to one."""
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
 def squeeze(x: Any, axes: Sequence[int] | None = None) -> Any:
-    """Returns x without axes of length 1."""
+    """Removes axes of length 1."""
     chosen = {axis for axis, n in enumerate(x.shape) if n == 1} if axes is None else {*axes}
     if any(x.shape[axis] != 1 for axis in chosen):
         raise ShapeError(f"Squeeze: axes {sorted(chosen)} of shape {tuple(x.shape)} must have length 1.")
@@ -120,7 +120,7 @@ def squeeze(x: Any, axes: Sequence[int] | None = None) -> Any:
 
 
 def unsqueeze(x: Any, axes: Sequence[int]) -> Any:
-    """Returns x with axes of length 1 put in."""
+    """Inserts axes of length 1."""
     rest = iter(x.shape)
     return x.reshape(tuple(1 if axis in axes else next(rest) for axis in range(len(x.shape) + len(axes))))
 
@@ -131,32 +131,32 @@ def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
 
 
 def expand(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Returns x repeated so that it has, or broadcasts with, a shape."""
+    """Repeats x to its broadcast with a shape."""
     return x.expand(broadcast_shapes("Expand", tuple(x.shape), _lengths("Expand", shape)))
 
 
 def tile(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    """Returns x repeated along its axes."""
+    """Repeats x along its axes."""
     return x.repeat(*repeats) if x.ndim else x
 
 
 # ---- pieces and joins ----
 def concat(*parts: Any, axis: int = 1) -> Any:
-    """Returns the parts one after the other along an axis."""
+    """Concatenates the parts along an axis."""
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate(parts, axis)
     return Tensor.cat([*parts], axis)
 
 
 def split_to(x: Tensor, *, step: Step, axis: int = 0, split: Sequence[int] | None = None) -> tuple[Tensor, ...]:
-    """Returns pieces along an axis, of the lengths `split` or of one length."""
+    """Splits along an axis into pieces of the lengths `split`, or of equal lengths."""
     return _pieces(x, axis, split, len(step.outputs))
 
 
 def split_by(
     x: Tensor, split: Sequence[int] | None = None, *, step: Step, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Tensor, ...]:
-    """Returns pieces along an axis, of the lengths `split` or num_outputs ones; the last may be shorter."""
+    """Splits along an axis into pieces of the lengths `split`, or into num_outputs pieces; the last may be shorter."""
     count = len(step.outputs)
     if num_outputs not in (None, count):
         raise ArgumentError(f"Split: num_outputs {num_outputs} must be the number of outputs, {count}.")
@@ -166,7 +166,7 @@ def split_by(
 def split_evenly_or_by(
     x: Tensor, split: Sequence[int] | None = None, *, step: Step, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Tensor, ...]:
-    """Returns split_by, for which the lengths or the number of pieces must be said from version 18 on, but not both."""
+    """Returns split_by, with exactly one of the lengths and the number of pieces given (since version 18)."""
     if (split is None) == (num_outputs is None):
         raise ArgumentError("Split: needs either split or num_outputs.")
     return split_by(x, split, step=step, axis=axis, num_outputs=num_outputs)
@@ -184,7 +184,7 @@ def slice_by(
     x: Any, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None,
     steps: Sequence[int] | None = None,
 ) -> Any:  # fmt: skip
-    """Returns the part from starts to ends along axes, in steps; bounds outside of an axis are brought to its ends."""
+    """Returns the slice from starts to ends along axes, in steps; bounds are clamped to the axis."""
     ndim = len(x.shape)
     axes = range(len(starts)) if axes is None else axes
     if len({len(starts), len(ends), len(axes), len(axes if steps is None else steps)}) > 1:
@@ -203,7 +203,7 @@ def slice_by(
 
 
 def _bound(bound: int, length: int, step: int) -> int:
-    """Returns a bound counted from the start and brought to what a step can reach: -1 is before the first element."""
+    """Returns a nonnegative bound, clamped to the range of a step's sign; -1 is before the first element."""
     bound = bound + length if bound < 0 else bound
     return min(max(bound, 0), length) if step > 0 else min(max(bound, -1), length - 1)
 
@@ -213,7 +213,7 @@ def pad_by(
     x: Tensor, pads: Sequence[int], value: Tensor | None = None, axes: Sequence[int] | None = None, *,
     mode: str = "constant",
 ) -> Tensor:  # fmt: skip
-    """Returns x with elements around it: a constant, its edge, its mirror image, or itself again."""
+    """Pads x with a constant, its edge, its mirror image, or its periodic continuation."""
     chosen = range(x.ndim) if axes is None else axes
     if len(pads) != 2 * len(chosen):
         raise ShapeError(f"Pad: {len(pads)} pads are not two for each of {len(chosen)} axes.")
@@ -229,7 +229,7 @@ def pad_by(
 
 
 def pad_to(x: Tensor, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
-    """Returns x with elements around it."""
+    """Returns pad_by with the value as a number (before version 11)."""
     filler = Tensor.full((), value, dtype=x.dtype, device=x.device)
     return pad_by(x, pads, filler, mode=mode)
 
@@ -243,7 +243,7 @@ def _pad_constant(x: Tensor, pairs: Sequence[tuple[int, int]], value: Tensor | N
 
 
 def _pad_copied(x: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
-    """Returns x with copies of its own elements before and after it along one axis."""
+    """Pads x along one axis with copies of its own elements."""
     length = x.shape[axis]
     if not length and sum(pair) > 0:
         raise ShapeError(f"Pad: axis {axis} of shape {x.shape} has no elements to copy.")
@@ -279,14 +279,14 @@ OPERATORS = [
 
 # ---- elements by index, read ----
 def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
-    """Returns x at indices of one axis, whose place their axes take."""
+    """Returns the elements of x at indices of one axis; the axes of `indices` replace it."""
     if isinstance(x, np.ndarray):
         return x.take(as_array(indices), axis)
     return x[(slice(None),) * axis + (indices,)]
 
 
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    """Returns for each place of `indices` the element of x there, but at this index of one axis."""
+    """Returns the elements of x at the positions of `indices`, with the index along one axis replaced by its value."""
     return x.gather(axis, _from_start(indices, x.shape[axis]))
 
 
@@ -295,12 +295,12 @@ def _from_start(indices: Tensor, length: int) -> Tensor:
 
 
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
-    """Returns x at places whose indices are along the last axis of `indices`."""
+    """Returns the elements of x at multi-indices, which are along the last axis of `indices`."""
     return x[_places(x, indices, batch_dims)]
 
 
 def _places(x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[Tensor, ...]:
-    """Returns an index tensor for each of the axes that the last axis of `indices` names."""
+    """Returns an index tensor for each component of the multi-indices along the last axis of `indices`."""
     depth = indices.shape[-1] if indices.ndim else 0
     if not indices.ndim or depth + batch_dims > x.ndim:
         raise ShapeError(f"indices of shape {indices.shape} name {depth} axes of shape {x.shape}.")
@@ -310,20 +310,20 @@ def _places(x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[Tensor, ..
 
 
 def compress(x: Tensor, condition: Array, *, axis: int | None = None) -> Tensor:
-    """Returns the elements, or the slices along an axis, for which the condition holds."""
+    """Returns the elements, or the slices along an axis, whose condition is true."""
     x, along = (x.reshape(-1), 0) if axis is None else (x, axis)
     chosen = np.flatnonzero(condition)
     return x.index_select(along, fixed(chosen, x.device))
 
 
 def nonzero(x: Tensor) -> Tensor:
-    """Returns the places of nonzero elements: a row for each axis."""
+    """Returns the positions of nonzero elements: a row for each axis."""
     places: Tensor = x.nonzero()
     return places.T
 
 
 def one_hot(indices: Tensor, depth: float, values: Tensor, *, axis: int = -1) -> Tensor:
-    """Returns values[1] where an index equals its place along a new axis, else values[0]; -1 is the last place."""
+    """Returns values[1] if an index equals its position along a new axis, else values[0]; -1 is the last position."""
     count = int(depth)
     if values.shape != (2,):
         raise ShapeError(f"OneHot: values must be two, got shape {values.shape}.")
@@ -333,12 +333,12 @@ def one_hot(indices: Tensor, depth: float, values: Tensor, *, axis: int = -1) ->
 
 
 def trilu(x: Tensor, k: int | None = None, *, upper: int = 1) -> Tensor:
-    """Returns x with 0 below, or above, the diagonal k."""
+    """Returns x with zeros below, or above, the diagonal k."""
     return x.triu(k or 0) if upper else x.tril(k or 0)
 
 
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
-    """Returns x with the first lengths[b] elements along the time axis of each batch in reverse order."""
+    """Reverses the first lengths[b] elements along the time axis of each batch b."""
     if {batch_axis, time_axis} != {0, 1} or lengths.shape != (x.shape[batch_axis],):
         axes = f"batch_axis {batch_axis} and time_axis {time_axis}"
         raise ShapeError(f"ReverseSequence: {axes} with lengths of shape {lengths.shape} do not fit shape {x.shape}.")
@@ -351,7 +351,7 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_ax
 
 
 def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:  # noqa: A002
-    """Returns the different elements, or slices along an axis; the first place of each; which each is; how often."""
+    """Returns the unique elements, or slices along an axis; the first position, the inverse indices and the counts."""
     values, first, which, counts = np.unique(x, True, True, True, axis=axis)
     which = which.reshape(-1)
     if not sorted:
@@ -376,7 +376,7 @@ def scatter_elements(
 
 
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
-    """Returns x with `updates` written, or combined, at places whose indices are along the last axis of `indices`."""
+    """Returns x with `updates` written, or combined, at multi-indices along the last axis of `indices`."""
     places = _places(x, indices)
     if reduction == "none":
         result = x.clone()
@@ -398,7 +398,7 @@ def _way(function: str, reduction: str) -> str:
 
 
 def _counted(shape: tuple[int, ...], axis: int, device: str) -> Tensor:
-    """Returns the position along an axis of each place of a shape."""
+    """Returns the index along an axis at each position of a shape."""
     return Tensor.arange(shape[axis], device=device).reshape(-1, *(1,) * (len(shape) - axis - 1)).expand(shape)
 
 

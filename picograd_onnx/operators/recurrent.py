@@ -20,7 +20,7 @@ from picograd_onnx.record import row
 from picograd_onnx.values import choose
 
 Activation = Callable[[Tensor], Tensor]
-# What an activation is without alpha and beta, and which of them it takes.
+# Activations without alpha and beta.
 PLAIN: dict[str, Activation] = {
     "tanh": Tensor.tanh, "sigmoid": Tensor.sigmoid, "relu": Tensor.relu, "softsign": lambda x: F.softsign(x),
     "softplus": lambda x: x.softplus(),
@@ -28,7 +28,7 @@ PLAIN: dict[str, Activation] = {
 
 
 def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activation:
-    """Returns the function of a name, with the next alpha and beta where it takes them."""
+    """Returns the activation of a name, with the next alpha and beta if it has such parameters."""
     lower = name.lower()
     if lower in PLAIN:
         return PLAIN[lower]
@@ -52,10 +52,10 @@ def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> A
 class Layout(Record):
     """The attributes of a recurrent operator.
 
-    function:     its name
-    directions:   for each whether it begins with the last step
-    activations:  for each direction its functions
-    clip:         largest magnitude of their inputs, or None
+    function:     name of the operator
+    directions:   True for each direction that begins with the last step
+    activations:  functions of each direction
+    clip:         largest magnitude of the activations' inputs, or None
     batch_first:  X is (B, T, I), and the states are (B, D, H)
     """
 
@@ -66,7 +66,7 @@ class Layout(Record):
     batch_first: bool
 
     def cut(self, x: Tensor) -> Tensor:
-        """Returns the input of an activation."""
+        """Clamps the input of an activation to the clip."""
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
 
 
@@ -74,13 +74,13 @@ def layout_of(
     function: str, defaults: Sequence[str], direction: str, activations: Sequence[str] | None,
     alphas: Sequence[float] | None, betas: Sequence[float] | None, clip: float | None, layout: int,
 ) -> Layout:  # fmt: skip
-    """Returns the attributes, looked at."""
+    """Checks and returns the attributes."""
     ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     if direction not in ways:
         raise ArgumentError(f'{function}: direction must be "forward", "reverse" or "bidirectional", got {direction!r}.')
     each, count = len(defaults), len(ways[direction])
     names = [*(activations or [*defaults] * count)]
-    if len(names) < each * count:  # the default of RNN is for two directions, for any direction
+    if len(names) < each * count:  # RNN's default has two activations, for any direction
         raise ArgumentError(f"{function}: needs {each * count} activations, got {len(names)}.")
     first, second = iter(alphas or ()), iter(betas or ())
     made = [_activation(name, first, second) for name in names]
@@ -96,7 +96,7 @@ def _run(
     layout: Layout, x: Tensor, hidden: int, lengths: Tensor | None, starts: Sequence[Tensor | None],
     cell_of: Callable[[int], tuple[Callable[[Tensor], Tensor], Cell]],
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Returns Y and the last states. `cell_of(d)` gives what is done to all steps at once, and one step's rule."""
+    """Returns Y and the last states. `cell_of(d)` gives the projection of all steps at once, and the rule of one step."""
     x_TBI = x.transpose(0, 1) if layout.batch_first else x
     if x_TBI.ndim != 3:
         raise ShapeError(f"{layout.function}: X must have three axes, got shape {x.shape}.")
@@ -123,7 +123,7 @@ def _start(layout: Layout, start: Tensor | None, d: int, batches: int, hidden: i
 def _direction(
     xs: Tensor, cell: Cell, state: tuple[Tensor, ...], lengths: Tensor | None, backward: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Returns the first state of every step, and the last states; steps beyond a length change nothing and give 0."""
+    """Returns the first state of every step, and the last states; steps beyond a length keep the state and output 0."""
     steps = Tensor.arange(xs.shape[0], device=xs.device)
 
     def step(carry: tuple[Tensor, ...], now: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -147,7 +147,7 @@ def _biases(bias: Tensor | None, d: int, width: int, like: Tensor) -> tuple[Tens
 
 
 def _hidden(function: str, r: Tensor, hidden_size: int | None) -> int:
-    """Returns the length of a state, which is that of R."""
+    """Returns the length of a state, from the shape of R."""
     if hidden_size is not None and hidden_size != r.shape[-1]:
         raise ShapeError(f"{function}: hidden_size {hidden_size} is not that of R, {r.shape}.")
     return r.shape[-1]
@@ -160,7 +160,7 @@ def rnn(
     activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
     clip: float | None = None, layout: int = 0, output_sequence: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Returns H = f(X @ W.T + H @ R.T + B) of every step, and the last."""
+    """Returns H = f(X @ W.T + H @ R.T + B) for every step, and the last state."""
     about = layout_of("RNN", ["Tanh"], direction, activations, activation_alpha, activation_beta, clip, layout)
     hidden = _hidden("RNN", r, hidden_size)
 
@@ -183,7 +183,7 @@ def gru(
     activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
     clip: float | None = None, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Returns H = (1 - z) * n + z * H of every step, and the last; gates are in the order z, r, n."""
+    """Returns H = (1 - z) * n + z * H for every step, and the last state; the order of gates is z, r, n."""
     about = layout_of(
         "GRU", ["Sigmoid", "Tanh"], direction, activations, activation_alpha, activation_beta, clip, layout
     )
@@ -218,7 +218,7 @@ def lstm(
     activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
     clip: float | None = None, layout: int = 0, input_forget: int = 0, output_sequence: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Returns H = o * h(C) of every step, and the last H and C; gates are in the order i, o, f, c."""
+    """Returns H = o * h(C) for every step, and the last H and C; the order of gates is i, o, f, c."""
     about = layout_of(
         "LSTM", ["Sigmoid", "Tanh", "Tanh"], direction, activations, activation_alpha, activation_beta, clip, layout
     )

@@ -1,6 +1,6 @@
-"""Reductions, running sums, arg-reductions, softmax and top-k.
+"""Reductions, cumulative sums, arg-reductions, softmax and top-k.
 
-In:    tensors; axes as attributes or as arrays that are known
+In:    tensors; axes as attributes or as known arrays
 Out:   `OPERATORS`
 """
 
@@ -18,7 +18,7 @@ Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
 # ---- what is reduced over which axes ----
 def by_attribute(function: Reduce) -> Callable[..., Tensor]:
-    """Returns a reduction whose axes are an attribute; none means all."""
+    """Returns a reduction with its axes as an attribute; no attribute means all axes."""
 
     def apply(x: Tensor, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Tensor:
         return function(x, _axes(x, axes or None), bool(keepdims))
@@ -27,7 +27,7 @@ def by_attribute(function: Reduce) -> Callable[..., Tensor]:
 
 
 def by_input(function: Reduce) -> Callable[..., Tensor]:
-    """Returns a reduction whose axes are an input; an empty one means all axes, or none."""
+    """Returns a reduction with its axes as an input; an empty one means all axes, or none with noop_with_empty_axes."""
 
     def apply(
         x: Tensor, axes: Sequence[int] | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
@@ -58,18 +58,18 @@ def multiply(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 
 def average(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
-    """Returns the mean; of integers rounded to zero."""
+    """Returns the mean; the mean of integers is rounded towards zero."""
     wide = x if x.dtype.is_float else x.to(dtypes.float64)
     return _reduced(wide, Tensor.mean, axes, keepdim).to(x.dtype)
 
 
 def largest(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
-    """Returns the largest element; of none the least number there is."""
+    """Returns the largest element; the dtype's least number for no elements."""
     return _extreme(x, Tensor.amax, x.dtype.min, axes, keepdim)
 
 
 def least(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
-    """Returns the least element; of none the largest number there is."""
+    """Returns the least element; the dtype's largest number for no elements."""
     return _extreme(x, Tensor.amin, x.dtype.max, axes, keepdim)
 
 
@@ -113,12 +113,12 @@ def log_sum_exp(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 # ---- places of extremes ----
 def arg_largest(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-    """Returns the position along an axis of the largest element: the first of several, or the last."""
+    """Returns the index of the largest element along an axis: the first of several, or the last."""
     return _place(x, Tensor.argmax, axis, keepdims, select_last_index)
 
 
 def arg_least(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-    """Returns the position along an axis of the least element: the first of several, or the last."""
+    """Returns the index of the least element along an axis: the first of several, or the last."""
     return _place(x, Tensor.argmin, axis, keepdims, select_last_index)
 
 
@@ -130,7 +130,7 @@ def _place(x: Tensor, method: Callable[..., Tensor], axis: int, keepdims: int, l
 
 # ---- along an axis ----
 def running(method: Callable[..., Tensor], start: int) -> Callable[..., Tensor]:
-    """Returns a running reduction; `start` is what it begins with where each element counts only from the next on."""
+    """Returns a cumulative reduction; an exclusive one begins with `start` and leaves out the current element."""
 
     def apply(x: Tensor, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
         x = x.flip(axis) if reverse else x
@@ -144,13 +144,13 @@ def running(method: Callable[..., Tensor], start: int) -> Callable[..., Tensor]:
 
 
 def top_k(x: Tensor, k: int, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:  # noqa: A002
-    """Returns the k largest or least elements along an axis and their positions."""
+    """Returns the k largest or least elements along an axis and their indices."""
     found = x.topk(k, axis, bool(largest), bool(sorted))
     return found.values, found.indices
 
 
 def top_fixed(x: Tensor, *, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
-    """Returns the k largest elements along an axis and their positions."""
+    """Returns the k largest elements along an axis and their indices."""
     found = x.topk(k, axis)
     return found.values, found.indices
 
@@ -167,12 +167,12 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 
 
 def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """Returns 1 at the first largest element along an axis, else 0."""
+    """Returns 1 for the first largest element along an axis, else 0."""
     return x.argmax(axis).one_hot(x.shape[axis]).movedim(-1, axis).to(x.dtype)
 
 
 def flat(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns a function along one axis as it was before version 13: along all axes from `axis` on, as one."""
+    """Returns a function along one axis with the rules before version 13: all axes from `axis` on are joined."""
 
     def apply(x: Tensor, *, axis: int = 1) -> Tensor:
         return function(x.flatten(axis), axis=axis).reshape(x.shape)

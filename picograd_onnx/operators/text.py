@@ -1,9 +1,9 @@
-"""Strings, which live on the host, counts of what follows what, and the regular expressions that match them.
+"""Strings, which stay on the host, counts of n-grams, and regular expressions.
 
-A Pattern matches in time linear in the text. Python's own engine tries one way after the other: (a+)+$ on 40 letters takes
-longer than a user waits. Here all ways are followed at once (Thompson 1968): the graph's edges test a letter, or a place
-between two letters; each set of nodes remembers the set that a letter leads to. Expressions are in Python's notation,
-without back-references and looking around, as RE2 has it.
+A Pattern matches in time linear in the text. Python's own engine backtracks: (a+)+$ on 40 letters takes longer than
+a user waits. A Pattern follows all paths at once (Thompson 1968): the edges of a graph test a letter, or a position between
+two letters; the next set of nodes is cached for each set and letter. Expressions are in Python's notation, without
+back-references and look-around, as in RE2.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from picograd_onnx.record import row
 from picograd_onnx.values import PYTHON_WORK, Array, affordable, spend
 
 # ---- regular expressions ----
-NODES_MAX = 10_000  # of an expression: {1000} repeats its part a thousand times
-STEPS_MAX = 1 << 20  # from node to node, of one Pattern
+NODES_MAX = 10_000  # nodes of an expression: {1000} repeats its part a thousand times
+STEPS_MAX = 1 << 20  # steps from node to node, of one Pattern
 FLAGS = re.IGNORECASE | re.DOTALL | re.ASCII | re.MULTILINE
 CATEGORIES = {"DIGIT": r"\d", "NOT_DIGIT": r"\D", "SPACE": r"\s", "NOT_SPACE": r"\S", "WORD": r"\w", "NOT_WORD": r"\W"}
-# "$" is the end of the text, as in RE2: not the place before a last line feed.
+# "$" is the end of the text, as in RE2, never the position before a last line feed.
 ANCHORS = {"BEGINNING": "^", "BEGINNING_STRING": r"\A", "END": r"\Z", "END_STRING": r"\Z"}
 ANCHORS |= {"BOUNDARY": r"\b", "NON_BOUNDARY": r"\B"}
 Tree = Sequence[tuple[Any, Any]]
 
 
 class Node:
-    """A place in an expression.
+    """A node of an expression's graph.
 
-    letter:  tests the letter that leads from here; None: it leads on without one
-    anchor:  what must hold of the letters before and after this place; None: nothing
-    after:   where it leads
+    letter:  test of the letter that the edge consumes; None: no letter is consumed
+    anchor:  test of the letters before and after this position; None: no test
+    after:   next nodes
     """
 
     __slots__ = ("after", "anchor", "letter")
@@ -48,7 +48,7 @@ class Node:
 class Pattern:
     """A regular expression.
 
-    steps:  from node to node, so far
+    steps:  steps from node to node so far
 
     >>> Pattern("(a+)+$").matches("a" * 10_000 + "!")
     False
@@ -66,10 +66,10 @@ class Pattern:
             raise ArgumentError(f"{text!r} is not a regular expression: {error}.") from None
 
     def matches(self, text: str) -> bool:
-        """Returns whether the whole of a text is matched.
+        """Returns whether a whole text matches.
 
         Raises:
-          ArgumentError: that takes more than STEPS_MAX steps.
+          ArgumentError: the match takes more than STEPS_MAX steps.
         """
         places, before = frozenset((self._start,)), ""
         for letter in text:
@@ -85,7 +85,7 @@ class Pattern:
         return self._end in self._reached(places, before, "")
 
     def _reached(self, places: frozenset[Node], before: str, letter: str) -> set[Node]:
-        """Returns the nodes that places lead to without a letter, between these two; "" is an end of the text."""
+        """Returns the nodes that are reached without a letter, between two letters; "" is an end of the text."""
         reached, waiting = {*places}, [*places]
         while waiting:
             node = waiting.pop()
@@ -110,7 +110,7 @@ class Pattern:
             raise UnsupportedOp(f"the regular expression {self._text!r} has more than {NODES_MAX} places.")
 
     def _of(self, tree: Tree, end: Node, flags: int) -> Node:
-        """Returns the node where a part begins that leads to `end`."""
+        """Returns the first node of a part that continues with `end`."""
         self._count()
         if flags & ~(FLAGS | re.UNICODE):
             raise UnsupportedOp(f"the flags of the regular expression {self._text!r} are not supported.")
@@ -150,7 +150,7 @@ class Pattern:
 
 
 def _letter(code: str, about: Any) -> str | None:
-    """Returns the expression of one letter, or None for anything else."""
+    """Returns the regular expression of one letter; None for other kinds of parts."""
     if code == "LITERAL":
         return re.escape(chr(about))
     if code == "NOT_LITERAL":
@@ -161,7 +161,7 @@ def _letter(code: str, about: Any) -> str | None:
 
 
 def _member(kind: str, value: Any) -> str:
-    """Returns a member of a class of letters."""
+    """Returns a member of a character class."""
     if kind == "NEGATE":
         return "^"
     if kind == "RANGE":
@@ -173,7 +173,7 @@ def _member(kind: str, value: Any) -> str:
 
 # ---- operators ----
 def _each(x: Array, function: Any, dtype: Any = object) -> Array:
-    """Returns a function's value for each element."""
+    """Applies a function to each element."""
     made = np.empty(x.size, dtype)
     for number, text in enumerate(x.reshape(-1)):
         made[number] = function(text)
@@ -188,7 +188,7 @@ def concat(a: Array, b: Array) -> Array:
 
 
 def split(x: Array, *, delimiter: str = "", maxsplit: int = -1) -> tuple[Array, Array]:
-    """Returns the parts of each string along a new axis, filled up with "", and how many there are."""
+    """Returns the parts of each string along a new axis, padded with "", and their number."""
     parts = [str(text).split(delimiter or None, maxsplit) for text in x.reshape(-1)]
     if delimiter:
         parts = [[] if part == [""] else part for part in parts]
@@ -204,10 +204,10 @@ def normalize(
     x: Array, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str = "",
     stopwords: Sequence[str] | None = None,
 ) -> Array:  # fmt: skip
-    """Returns the strings that are not stop words, in upper or lower case if asked for; one "" if none is left.
+    """Removes stop words from strings and changes their case as requested; one "" if no string is left.
 
     Raises:
-      UnsupportedOp: the language of `locale` has rules of its own for upper and lower case.
+      UnsupportedOp: the language of `locale` has its own rules for upper and lower case.
     """
     changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
     if case_change_action not in changes:
@@ -236,7 +236,7 @@ def tf_idf(
     ngram_indexes: Sequence[int], pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None,
     weights: Sequence[float] | None = None,
 ) -> Array:  # fmt: skip
-    """Returns how often each n-gram of a pool is in each row, or whether it is, weighted."""
+    """Returns the counts of a pool's n-grams in each row, or their presence, optionally weighted."""
     if mode not in ("TF", "IDF", "TFIDF"):
         raise ArgumentError(f'TfIdfVectorizer: mode must be "TF", "IDF" or "TFIDF", got {mode!r}.')
     count, length = max(ngram_indexes, default=-1) + 1, x.shape[-1]
@@ -260,7 +260,7 @@ def tf_idf(
 
 
 def _pool_grams(pool: Sequence[Any], starts: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-    """Yields the n-grams of a pool, in which those of 1, 2, ... elements begin at `starts`."""
+    """Yields the n-grams of a pool; `starts` are the beginnings of those with 1, 2, ... elements."""
     ends = [*starts[1:], len(pool)]
     for length, (start, end) in enumerate(zip(starts, ends), 1):
         for place in range(start, end - length + 1, length):
@@ -268,7 +268,7 @@ def _pool_grams(pool: Sequence[Any], starts: Sequence[int]) -> Iterator[tuple[An
 
 
 def _grams(line: list[Any], shortest: int, longest: int, most_skipped: int) -> Iterator[tuple[Any, ...]]:
-    """Yields the n-grams of a row whose elements are 1 to most_skipped + 1 apart; single elements once."""
+    """Yields the n-grams of a row, with distances from 1 to most_skipped + 1 between elements; single elements once."""
     for step in range(1, most_skipped + 2):
         for length in range(shortest, longest + 1):
             if length == 1 and step > 1:
