@@ -1,22 +1,22 @@
-"""Draws the graph of a tensor with values and gradients, as SVG or DOT text; no other program is needed.
+"""Draws the graph of a tensor with values and gradients, as SVG or DOT text, without other programs.
 
 In:    a Tensor
-Out:   a `Drawing`, which notebooks show by themselves
+Out:   a `Drawing`, which notebooks display
 
 Constants are in the title of the Op that reads them, broadcasts on the edge. A function of several Ops is one box, and so
-are random numbers: an Op that the user made has that line; an intermediate Op of a function has none, and is a part of
-the box that reads it. Drawing changes no tensor: what is shown and has no value yet is computed by the evaluator, all at
-once, and compiles nothing.
+are random numbers: an Op with a line of the user's code has its own box; a function's intermediate Ops have no line and
+belong to the box of their reader. A drawing changes no tensor: missing values are computed together by the evaluator,
+which compiles nothing.
 
-The boxes of a layered graph are placed so that it reads from top to bottom:
+The boxes form a layered graph that reads from top to bottom:
 
-    layers   a box is one layer below its lowest source; one without sources just above its first reader
-    bends    an edge over several layers has a bend in each between; the edges of one source share theirs
-    order    in each layer, by the mean of the neighbours' places (barycenter), the sweep with fewest crossings
-    x        as near to the mean of the neighbours' as the order and the gaps allow
+    layers   a box is one layer below its lowest source; a box without sources just above its first reader
+    bends    an edge over several layers has a bend in each layer between; edges of one source share their bends
+    order    within a layer, by the mean of the neighbours' places (barycenter); the sweep with fewest crossings wins
+    x        as near to the mean of the neighbours' as order and gaps allow
 
 Source: Sugiyama, Tagawa, Toda 1981, IEEE Trans. SMC 11(2), sections III and IV.
-Cost:   linear in boxes, edges and bends for each of SWEEPS sweeps, but for the sorting of a layer.
+Cost:   linear in boxes, edges and bends for each of SWEEPS sweeps, apart from sorting the layers.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from picograd.tensor.tensor import Tensor
 # ---- boxes for several Ops ----
 KEPT = SEVERAL_RESULTS | {OpCode.LEAF, OpCode.OUTPUT, OpCode.BUFFER}  # never random, never a part of another box
 NAMES_MAX = 3  # of Ops in a title
-BITS = "bits_of"  # the function that draws
+BITS = "bits_of"  # the function that random numbers are drawn by
 
 
 class Folds(Record):
-    """Ops that are drawn within other boxes.
+    """Ops that are drawn inside other boxes.
 
-    random:  Ops made of random bits and constants alone: boxes without sources
-    inside:  Ops that are a part of the box that reads them
-    owners:  by parameter the module that it is drawn in, as "0 Linear"
-    names:   by Op, those of the user
+    random:  Ops of random bits and constants alone, which are boxes without sources
+    inside:  Ops inside the box of their reader
+    owners:  by parameter, the module that it belongs to, as "0 Linear"
+    names:   by Op, the user's names
     """
 
     random: frozenset[Op] = frozenset()
@@ -65,17 +65,17 @@ class Folds(Record):
     names: Mapping[Op, str] = {}
 
     def below(self, op: Op) -> Op:
-        """Returns the operand of a broadcast, or the Op itself: broadcasts are not boxes."""
+        """Returns the operand of a broadcast, or the Op itself; broadcasts have no box of their own."""
         while op not in self.names and is_broadcast(op):
             op = op.src[0]
         return op
 
     def parts(self, op: Op) -> list[Op]:
-        """Returns the Ops within a box, itself last."""
+        """Returns the Ops inside a box; the last is the box's own."""
         return toposort([op], sources=lambda each: [s for s in map(self.below, each.src) if s in self.inside])
 
     def title(self, op: Op, own: str) -> str | None:
-        """Returns the title of a box of several Ops, or with parameters; None for others.
+        """Returns the title of a box with several Ops or with parameters; None for other boxes.
 
         Args:
           own:  the name of the Op alone
@@ -94,7 +94,7 @@ class Folds(Record):
 
 
 def folds_of(root: Op, names: Mapping[Op, str], model: Module | None) -> Folds:
-    """Returns the Ops of a graph that are drawn within other boxes."""
+    """Returns the Ops of a graph that are drawn inside other boxes."""
     order = toposort([root])
     random = _random(order)
     own = {root, *names, *random}
@@ -103,7 +103,7 @@ def folds_of(root: Op, names: Mapping[Op, str], model: Module | None) -> Folds:
 
 
 def _random(order: list[Op]) -> set[Op]:
-    """Returns the Ops that are made of random bits, constants, and the keys of generators alone."""
+    """Returns the Ops that are made only of random bits, constants and generators' keys."""
     constant, random = set[Op](), set[Op]()
     for op in order:
         others = [s for s in op.src if s not in constant]
@@ -118,7 +118,7 @@ def _random(order: list[Op]) -> set[Op]:
 
 
 def _owners(model: Module) -> dict[Op, str]:
-    """Returns for each parameter the module that has it."""
+    """Returns the module of each parameter."""
     found: dict[Op, str] = {}
     for path, module in model.named_modules():
         for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
@@ -145,26 +145,26 @@ def name_of(op: Op) -> str:
 
 
 def names_of(names: Mapping[str, Tensor] | Module | None) -> Mapping[str, Tensor]:
-    """Returns the names that the user gave: those of a model are its parameters'."""
+    """Returns the user's names; in a model, the names of its parameters."""
     return dict(names.named_parameters()) if isinstance(names, Module) else names or {}
 
 
 # ---- places of boxes and edges ----
 SWEEPS = 12
 COLUMN_GAP, MARGIN = 26.0, 20.0  # pixels
-LEAST_GAP, MOST_GAP, STEEPNESS = 40.0, 90.0, 0.08  # between layers, in pixels: more where edges run far to the side
-BEND_WIDTH, BEND_WEIGHT = 2.0, 4.0  # a bend is thin, and moves little: long edges stay straight
+LEAST_GAP, MOST_GAP, STEEPNESS = 40.0, 90.0, 0.08  # pixels between layers: more if edges run far sideways
+BEND_WIDTH, BEND_WEIGHT = 2.0, 4.0  # pixels; bends move little, so that long edges stay straight
 
 Point = tuple[float, float]
 
 
 class Layout(Record):
-    """A laid out graph, in pixels from the top left corner.
+    """The layout of a graph, in pixels from the top left corner.
 
-    width:   of the whole
-    height:  of the whole
-    places:  for each box, the middle of its upper edge
-    routes:  for each box and each of its sources, the points an edge runs through: straight, curved, straight, ...
+    width:   width of the whole drawing
+    height:  height of the whole drawing
+    places:  middle of the upper edge of each box
+    routes:  points of the edge from each source of each box, joined by lines and curves in turn
     """
 
     width: float
@@ -177,8 +177,8 @@ class _Grid(Struct):
     """Boxes and bends, numbered in this order, by layer.
 
     rows:    the cells of each layer, from left to right
-    widths:  of each cell
-    above:   for each cell: (cell in the layer above, port: where its edge arrives, from the middle of this cell)
+    widths:  width of each cell
+    above:   for each cell: (cell in the layer above, port: the edge's end relative to the middle of this cell)
     below:   for each cell: (cell in the layer below, port of that cell)
     bends:   for each box, the bends of its edges, downwards
     """
@@ -195,11 +195,11 @@ class _Grid(Struct):
 
 
 def lay_out(boxes: Sequence[Point], sources: Sequence[Sequence[int]]) -> Layout:
-    """Returns places for boxes and routes for their edges.
+    """Returns places of boxes and routes of their edges.
 
     Args:
-      boxes:    (width, height) of each, in pixels; sources before readers
-      sources:  for each box the boxes its edges come from, in the order in which they arrive from left to right
+      boxes:    (width, height) of each box, in pixels; sources before readers
+      sources:  sources of each box, in the order of their edges from left to right
 
     >>> lay_out([(40, 20), (40, 20)], [[], [0]]).routes[1]
     [[(40.0, 40.0), (40.0, 40.0), (40.0, 80.0)]]
@@ -228,7 +228,7 @@ def lay_out(boxes: Sequence[Point], sources: Sequence[Sequence[int]]) -> Layout:
 
 
 def _ports(width: float, sources: Sequence[int]) -> list[tuple[int, float]]:
-    """Returns (source, where its edge arrives, from the middle of the box)."""
+    """Returns (source, the edge's end relative to the middle of the box)."""
     return [(source, width * ((i + 1) / (len(sources) + 1) - 0.5)) for i, source in enumerate(sources)]
 
 
@@ -244,7 +244,7 @@ def _layers(sources: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _grid(widths: list[float], sources: Sequence[Sequence[int]], layer: list[int]) -> _Grid:
-    """Returns the layers with their bends, joined from box to box."""
+    """Returns the layers, with bends and edges from cell to cell."""
     rows: list[list[int]] = [[] for _ in range(max(layer) + 1)]
     grid = _Grid(rows, widths, [[] for _ in widths], [[] for _ in widths])
     last = list(layer)
@@ -273,7 +273,7 @@ def _grid(widths: list[float], sources: Sequence[Sequence[int]], layer: list[int
 
 # ---- order within layers ----
 def _order(grid: _Grid) -> None:
-    """Sorts each layer by the places of its neighbours, sweep by sweep, and keeps the order with fewest crossings."""
+    """Sorts each layer by the places of its neighbours in several sweeps; keeps the order with fewest crossings."""
     best, fewest = [list(row) for row in grid.rows], _crossings(grid)
     place = [0.0] * len(grid.widths)
     for row in grid.rows:
@@ -284,7 +284,7 @@ def _order(grid: _Grid) -> None:
             wish = {}
             for cell in row:
                 near = grid.above[cell] if downwards else grid.below[cell]
-                # A port counts as a part of its box's place, so that operands come in their order.
+                # A port counts towards the place of its box, so that operands keep their order.
                 seen = [place[other] + (0.0 if downwards else port / grid.widths[other]) for other, port in near]
                 wish[cell] = sum(seen) / len(seen) if seen else place[cell]
             row.sort(key=wish.__getitem__)
@@ -301,7 +301,7 @@ def _renumber(row: list[int], place: list[float]) -> None:
 
 
 def _crossings(grid: _Grid) -> int:
-    """Returns how many pairs of edges cross, by counting inversions of their lower ends."""
+    """Returns the number of crossing pairs of edges, by counting inversions of their lower ends."""
     count = 0
     for upper, lower in zip(grid.rows, grid.rows[1:]):
         rank = {cell: i for i, cell in enumerate(lower)}
@@ -316,7 +316,7 @@ def _crossings(grid: _Grid) -> int:
 
 # ---- columns ----
 def _columns(grid: _Grid) -> list[float]:
-    """Returns the middle of each cell."""
+    """Returns the x of each cell's middle."""
     x = [0.0] * len(grid.widths)
     for row in grid.rows:
         _settle(grid, row, dict.fromkeys(row, 0.0), x)
@@ -328,7 +328,7 @@ def _columns(grid: _Grid) -> list[float]:
 
 
 def _wish(grid: _Grid, cell: int, downwards: bool, x: list[float]) -> float:
-    """Returns the place of a cell if it were alone: a bend straight below or above the next cell of its edge."""
+    """Returns the place of a cell without its row: a bend is straight below or above the next cell of its edge."""
     upper = [x[other] - port for other, port in grid.above[cell]]
     lower = [x[other] + port for other, port in grid.below[cell]]
     if grid.widths[cell] == BEND_WIDTH:
@@ -340,9 +340,9 @@ def _wish(grid: _Grid, cell: int, downwards: bool, x: list[float]) -> float:
 
 
 def _settle(grid: _Grid, row: list[int], wish: dict[int, float], x: list[float]) -> None:
-    """Sets `x` of a layer as near to the wishes, in squares, as order and gaps allow: isotonic regression."""
+    """Sets `x` of a layer to the least squares fit of the wishes under order and gaps: isotonic regression."""
     offset, offsets = 0.0, []
-    blocks: list[tuple[float, float, int]] = []  # (mean, weight, cells) of neighbours that touch
+    blocks: list[tuple[float, float, int]] = []  # (mean, weight, number of cells) of adjacent cells
     for i, cell in enumerate(row):
         if i:
             offset += (grid.widths[row[i - 1]] + grid.widths[cell]) / 2 + COLUMN_GAP
@@ -360,9 +360,9 @@ def _settle(grid: _Grid, row: list[int], wish: dict[int, float], x: list[float])
 
 # ---- drawings ----
 MOST_NODES = 1500
-MOST_ELEMENTS = 9  # of a tensor whose value is shown
-MOST_LETTERS = 44  # of a line of numbers
-MANY_RESULTS = SEVERAL_RESULTS | {OpCode.SINK}  # no one value
+MOST_ELEMENTS = 9  # limit of elements of a tensor with a shown value
+MOST_LETTERS = 44  # letters of a line of numbers
+MANY_RESULTS = SEVERAL_RESULTS | {OpCode.SINK}  # without one value
 
 LETTER, LINE, PADDING = 7.3, 17.0, 10.0  # pixels: width of a letter, height of a line, rim of a box
 STYLE = """<style>
@@ -384,10 +384,10 @@ STYLE = """<style>
 class Drawing(Record):
     """A drawn graph.
 
-    text:       SVG or DOT
+    text:       the drawing as SVG or DOT
     format:     "svg" or "dot"
-    num_nodes:  boxes
-    num_edges:  arrows
+    num_nodes:  number of boxes
+    num_edges:  number of arrows
     """
 
     text: str
@@ -407,18 +407,18 @@ class Drawing(Record):
         write_whole("Drawing.save", path, lambda file: file.write(self.text.encode()))
 
     def _repr_svg_(self) -> str | None:
-        """Returns the picture a notebook shows; None for DOT."""
+        """Returns the SVG for notebooks; None for DOT."""
         return self.text if self.format == "svg" else None
 
 
 class _Node(Struct):
     """A box.
 
-    op:       the Op, or the last one of several
+    op:       the Op, or the last of several
     kind:     "leaf", "data", "root" or "box"
-    sources:  (number of the node an arrow comes from, shape it is broadcast to or "")
-    rows:     (kind of text, text) of each line
-    note:     the text under the mouse
+    sources:  (number of the arrow's source node, broadcast shape or "")
+    rows:     (kind of text, text) for each line
+    note:     the tooltip
     """
 
     op: Op
@@ -436,23 +436,23 @@ def draw(
     names: Mapping[str, Tensor] | Module | None = None,
     fold: bool = True,
 ) -> Drawing:
-    """Draws the graph that `tensor` is computed by, from leaves at the top to the result at the bottom.
+    """Draws the graph that computes `tensor`, from leaves at the top to the result at the bottom.
 
-    A box shows the opcode, the name of a function or that of a leaf; dtype and shape; of up to 9 elements, the value and
-    the gradient of the result by it. Operands arrive from left to right; a "·" in a title is one of them.
+    A box shows the opcode or the name of a function or leaf; dtype and shape; for up to 9 elements, the value and the
+    gradient of the result with respect to it. Operands arrive from left to right; a "·" in a title stands for an operand.
 
     Args:
-      tensor:     any shape; of a tensor that is not a scalar, the gradients are those of its sum
-      format:     "svg", or "dot" for Graphviz and the tools that read its language
+      tensor:     any shape; for a tensor that is not a scalar, the gradients are those of its sum
+      format:     "svg", or "dot" for Graphviz and other tools of its language
       values:     show values
       gradients:  show gradients
-      names:      name -> tensor: names for leaves and results; those that are not in the graph are left out. Or a model:
-                  each of its modules is a box with its parameters in it
-      fold:       False draws each Op: those that functions such as cross_entropy and randn consist of, too
+      names:      name -> tensor: names of leaves and results; tensors outside the graph are ignored. Or a model: each of
+      its modules is a box that contains its parameters
+      fold:       False draws each Op, including those inside functions such as cross_entropy and randn
 
-    Returns:   the drawing; a notebook shows it when it is the last line of a cell
+    Returns:   the drawing, which a notebook displays as the last line of a cell
     Raises:
-      ArgumentError: `tensor` or a named thing is not a Tensor, the format is unknown, or the graph has over 1500 nodes.
+      ArgumentError: `tensor` or a named value is not a Tensor, the format is unknown, or the graph has over 1500 nodes.
       GradientError: an Op has no chain rule.
 
     Cost:      one pass of the evaluator over graph and gradient; the layout is about linear in nodes.
@@ -521,9 +521,9 @@ def _nodes(root: Op, names: Mapping[Op, str], folds: Folds) -> list[_Node]:
 
 
 def _sources(op: Op, names: Mapping[Op, str], folds: Folds) -> list[tuple[Op, str]]:
-    """Returns the sources that arrows come from, each with the shape it is broadcast to or ""; a box, of its parts."""
+    """Returns the sources of a box's arrows, each with its broadcast shape or ""; folded Ops are part of the box."""
     if op.code is OpCode.LEAF and not op.src[0].needs_grad:
-        return []  # how a leaf was filled is not a part of the graph
+        return []  # a leaf's initialization is not drawn
     parts, found = folds.parts(op), []
     for whole in (source for part in parts for source in part.src):
         source = folds.below(whole)
@@ -598,9 +598,9 @@ def _show_numbers(root: Op, nodes: list[_Node], values: bool, gradients: bool) -
 
 
 def _evaluated(ops: list[Op]) -> list[np.ndarray[Any, Any]]:
-    """Returns the values of Ops, together; what a device has already computed is read from it.
+    """Returns the values of Ops, computed together; values that a device has already computed are read from it.
 
-    By the evaluator: a kernel with a result for each Op of a graph would take minutes to compile.
+    Uses the evaluator: a kernel with a result for each Op of a graph would take minutes to compile.
     """
     ops = written_out(ops)
     held = {op: op.realized or op for op in toposort(ops, stop=realized)}
@@ -609,7 +609,7 @@ def _evaluated(ops: list[Op]) -> list[np.ndarray[Any, Any]]:
 
 
 def _lines(numbers: str) -> list[str]:
-    """Returns one line for each row of a matrix, more if the row is long."""
+    """Returns a line for each row of a matrix, or several for a long row."""
     rows = numbers.replace("], [", "],\n[").split("\n")
     return [line for row in rows for line in textwrap.wrap(row, MOST_LETTERS)]
 
@@ -621,7 +621,7 @@ def _numbers(array: np.ndarray[Any, Any], dtype: DType) -> str:
 
 
 def _number(value: Any) -> str:
-    """Returns a number with up to four decimals.
+    """Formats a number with up to four decimals.
 
     >>> _number(24.70408), _number(2.0), _number(1e-7), _number(True)
     ('24.7041', '2', '1e-07', 'True')
@@ -677,7 +677,7 @@ def _svg_text(kind: str, text: str, x: float, y: float) -> str:
 
 
 def _curve(route: list[Point]) -> str:
-    """Returns the path through points that are joined by a straight line and a curve in turn."""
+    """Returns an SVG path through points, by lines and curves in turn."""
     path = f"M{route[0][0]:.1f} {route[0][1]:.1f}"
     for i, ((x0, y0), (x1, y1)) in enumerate(zip(route, route[1:])):
         middle = (y0 + y1) / 2
@@ -687,7 +687,7 @@ def _curve(route: list[Point]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Returns text for XML, without the control characters XML cannot hold."""
+    """Escapes text for XML and removes control characters that XML cannot contain."""
     kept = "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
     return escaped(kept)
 

@@ -1,5 +1,5 @@
-"""Random graphs and programs held against the evaluator: what finds the bugs that nobody thought to test for.
+"""Compares random graphs and programs with the evaluator, to find bugs without a test.
 
 In:    a seed
-Out:   nothing, or a small graph that fails, as a script
+Out:   nothing, or a small failing graph as a script
 """

@@ -1,6 +1,6 @@
-"""Holds a random graph against the evaluator: its values, its gradients against slopes, its products however they are cut.
+"""Compares a random graph with the evaluator: its values, its gradients with slopes, its products with other tiles.
 
-In:    a `Graph`; a seed, which draws tiles
+In:    a `Graph`; a seed for the tiles
 Out:   `Wrong`, or nothing
 """
 
@@ -29,27 +29,27 @@ from picograd.road import create_schedule, lower
 from picograd_lab.fuzz.values import Array, Graph
 
 # ---- values and gradients ----
-STEP = 1e-6  # of a central difference: its error is about STEP ** 2 of the third derivative, 1e-16 / STEP of rounding
+STEP = 1e-6  # of a central difference: error about STEP ** 2 of the third derivative plus 1e-16 / STEP of rounding
 
 
 class Wrong(AssertionError):
-    """Two ways of computing a graph that differ."""
+    """Two computations of a graph that differ."""
 
 
 def run_on(device: str, roots: Sequence[Op], arrays: Mapping[Op, Array]) -> list[Array]:
-    """Returns the values a device computes for graphs over PARAMs."""
+    """Returns a device's values for graphs over PARAMs."""
     known = {op for op in toposort(roots) if op.code is OpCode.PARAM}
     places = {op: from_host(array, op.dtype, device) for op, array in arrays.items() if op in known}
     return [to_host(op) for op in realize(substitute(roots, places))]
 
 
 def check_values(graph: Graph, device: str) -> None:
-    """Holds what a device computes against the evaluator's value of it.
+    """Compares a device's results with the evaluator's.
 
-    Twice the bound is allowed: the evaluator rounds once where a device rounds often, and both may be off.
+    The tolerance is twice the bound: the evaluator rounds once, a device often, and both may be off.
 
     Raises:
-      Wrong: a root differs by more.
+      Wrong: a root differs by more than the tolerance.
     """
     expected = evaluate(graph.roots, graph.arrays)
     found = run_on(device, graph.roots, graph.arrays)
@@ -58,7 +58,7 @@ def check_values(graph: Graph, device: str) -> None:
 
 
 def compare(said: str, found: Array, expected: Array, tolerance: float) -> None:
-    """Raises Wrong where arrays differ by more than a tolerance."""
+    """Raises Wrong if arrays differ by more than a tolerance."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         raise Wrong(f"{said}: {found.dtype} {found.shape}, the evaluator has {expected.dtype} {expected.shape}")
     if found.dtype.kind in "biu":
@@ -77,13 +77,13 @@ def compare(said: str, found: Array, expected: Array, tolerance: float) -> None:
 
 # ---- gradients ----
 def check_gradients(graph: Graph, device: str, seed: int) -> bool:
-    """Holds gradients, on the evaluator and on a device, against central differences along a random direction.
+    """Compares gradients, on the evaluator and on a device, with central differences along a random direction.
 
     L = sum of each float root times random weights; sum of dL/dx v over the float PARAMs x is the slope of L along v.
-    Returns whether there was anything to hold: a float root that depends on a float PARAM, and no kink within a step.
+    Returns False if there is nothing to compare: no float root depends on a float PARAM, or a kink is within a step.
 
     Raises:
-      Wrong: they differ by more than rounding and the step explain.
+      Wrong: they differ by more than roundings and the step explain.
     """
     rng = np.random.default_rng(seed)
     roots = [root for root in graph.roots if root.dtype is dtypes.float64]
@@ -97,14 +97,14 @@ def check_gradients(graph: Graph, device: str, seed: int) -> bool:
         along = [(grad * direction[op]).sum() for op, grad in grads.items()]
         tolerance = 1e-6 * (1.0 + sum(float(np.abs(grad * direction[op]).sum()) for op, grad in grads.items()))
         if doubt > tolerance:
-            return False  # two steps see two slopes: a kink is near, or the function bends too much to tell
+            return False  # two steps have different slopes: a kink is near, or the function curves too much
         if not abs(float(sum(along)) - slope) <= tolerance + 2 * doubt:
             raise Wrong(f"gradients on {name}: {float(sum(along)):.12g} along a direction, the slope is {slope:.12g}")
     return True
 
 
 def weighted_sum(roots: Sequence[Op], rng: np.random.Generator) -> Op:
-    """Returns the sum of all elements of all roots, each root times a number of its own."""
+    """Returns the sum of all elements of all roots, each root times its own number."""
     total = filled(0.0, dtypes.float64, ())
     for root in roots:
         axes = tuple(range(len(root.shape)))
@@ -114,7 +114,7 @@ def weighted_sum(roots: Sequence[Op], rng: np.random.Generator) -> Op:
 
 
 def central_difference(loss: Op, arrays: Mapping[Op, Array], direction: Mapping[Op, Array]) -> tuple[float, float]:
-    """Returns the slope along a direction, and by how much two steps disagree on it."""
+    """Returns the slope along a direction, and the difference of two steps' slopes."""
 
     def at(step: float) -> float:
         moved = {op: array + step * direction[op] if op in direction else array for op, array in arrays.items()}
@@ -125,7 +125,7 @@ def central_difference(loss: Op, arrays: Mapping[Op, Array], direction: Mapping[
 
 
 def gradients_of(loss: Op, params: Sequence[Op], arrays: Mapping[Op, Array], device: str) -> dict[str, dict[Op, Array]]:
-    """Returns for the evaluator and for a device the gradient by each PARAM that the loss depends on."""
+    """Returns the evaluator's and a device's gradient with respect to each PARAM that the loss depends on."""
     leaves = {op: Op(OpCode.LEAF, op.dtype, (op,), -1 - number) for number, op in enumerate(params)}
     (root,) = substitute([loss], leaves)
     grads = gradient(root, filled(1.0, dtypes.float64, ()), leaves.values()) if root.needs_grad else {}
@@ -136,18 +136,17 @@ def gradients_of(loss: Op, params: Sequence[Op], arrays: Mapping[Op, Array], dev
 
 
 # ---- products cut in any way ----
-TILES = 3  # drawn for each seed
+TILES = 3  # tiles drawn for each seed
 THREADS = 64
 
 
 def check_opts(graph: Graph, seed: int) -> bool:
-    """Holds every kernel with a product, under tiles drawn by the seed, against the evaluator and against the best guess.
+    """Compares every kernel with a product, with random tiles, with the evaluator and with the best guess's bits.
 
-    All kernels are given the same tiles, so that a graph that is made smaller meets them, too. Returns whether there was
-    a product.
+    All kernels get the same tiles, so that a reduced graph gets them, too. Returns whether the graph has a product.
 
     Raises:
-      Wrong: a result is off by more than rounding explains, or in a bit from that of the best guess.
+      Wrong: a result differs by more than roundings explain, or in a bit from the best guess's.
     """
     roots = graph_rewrite(graph.roots, strip_identity)
     schedule = create_schedule(simplify_graph([roots[root] for root in graph.roots]))
@@ -163,7 +162,7 @@ def check_opts(graph: Graph, seed: int) -> bool:
 
 
 def memory_of(schedule: Schedule, graph: Graph) -> list[Array]:
-    """Returns memory for each buffer: results written over an input are there, all other memory is its own."""
+    """Returns memory for each buffer; a result written over an input shares its memory, all others have their own."""
     inputs = [np.array(graph.arrays[op], order="C").reshape(-1) for op in schedule.inputs]
     return [
         inputs[use.source] if use.role == "input" else inputs[use.over] if use.over is not None
@@ -177,7 +176,7 @@ def products_in(kernel: Kernel) -> int:
 
 
 def choices(kernel: Kernel, seed: int) -> Iterator[tuple[Target, Opts]]:
-    """Yields targets and what the kernel is lowered with: one of the candidates, then tiles that nobody would choose."""
+    """Yields targets and options of the lowering: one of the candidates, then tiles outside of them."""
     rng = np.random.default_rng(seed)
 
     def draw(least: int, most: int) -> int:
@@ -205,7 +204,7 @@ def choices(kernel: Kernel, seed: int) -> Iterator[tuple[Target, Opts]]:
 
 
 def check_kernel(kernel: Kernel, slots: Sequence[Array], tolerance: float, seed: int) -> None:
-    """Holds the Programs of a kernel against what the evaluator makes of it, and bit by bit against each other."""
+    """Compares the Programs of a kernel with the evaluator's values, and bit by bit with each other."""
     expected = copies(slots)
     evaluate_kernel(kernel, expected)
     usual: dict[Target, list[Array]] = {}
@@ -222,7 +221,7 @@ def check_kernel(kernel: Kernel, slots: Sequence[Array], tolerance: float, seed:
 
 
 def run(program: Program, slots: Sequence[Array]) -> list[Array]:
-    """Returns the memory after a program."""
+    """Runs a program and returns its memory."""
     verify_program(program, after="lower")
     memory = copies(slots)
     evaluate_program(program, memory)
@@ -230,6 +229,6 @@ def run(program: Program, slots: Sequence[Array]) -> list[Array]:
 
 
 def copies(slots: Sequence[Array]) -> list[Array]:
-    """Returns copies; what is one memory stays one."""
+    """Returns copies of arrays; shared memory stays shared."""
     made = {id(slot): slot.copy() for slot in slots}
     return [made[id(slot)] for slot in slots]

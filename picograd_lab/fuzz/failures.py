@@ -1,7 +1,7 @@
-"""Makes a failing graph small (fewer roots, then parts of it replaced by their values), and prints it as a script.
+"""Reduces a failing graph (fewer roots, then values in place of parts), and prints it as a script.
 
 In:    a `Graph` and a check that fails on it
-Out:   a smaller `Graph` that fails, too; Python source that fails when it is run
+Out:   a smaller `Graph` that also fails; a Python script that fails
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from picograd_lab.fuzz.values import Array, Graph
 # ---- smaller graphs ----
 Check = Callable[[Graph], object]
 Fails = Callable[[Graph], bool]
-NO_VALUE = SEVERAL_RESULTS | {OpCode.SINK}  # what is seen of them is their OUTPUTs
+NO_VALUE = SEVERAL_RESULTS | {OpCode.SINK}  # their OUTPUTs have values
 
 
 def shrink(graph: Graph, check: Check, kind: type[Exception] = Exception) -> Graph:
-    """Returns the smallest graph found for which the check raises an error of this kind."""
+    """Returns the smallest graph found that makes the check raise an error of this kind."""
 
     def fails(smaller: Graph) -> bool:
         try:
@@ -38,7 +38,7 @@ def shrink(graph: Graph, check: Check, kind: type[Exception] = Exception) -> Gra
 
 
 def with_fewer_roots(graph: Graph, fails: Fails) -> Graph:
-    """Returns a graph whose one root is the first Op that fails alone; or with only the roots it needs."""
+    """Returns a graph of the first Op that fails alone, or of only the necessary roots."""
     for op in toposort(graph.roots):
         if op.code is not OpCode.PARAM and op.code not in NO_VALUE:
             alone = replace(graph, roots=[op], errors=[graph.most_error])
@@ -53,9 +53,9 @@ def with_fewer_roots(graph: Graph, fails: Fails) -> Graph:
 
 
 def with_fewer_parts(graph: Graph, fails: Fails) -> Graph:
-    """Returns the graph with every Op that need not be computed for it to fail replaced by its value.
+    """Replaces every Op that is not necessary for the failure by its value.
 
-    The last Ops are tried first: what they alone need goes with them, so there are about as many checks as Ops stay.
+    The last Ops come first, as their own sources go with them, so the number of checks is about that of the remaining Ops.
     """
     needed: set[Op] = set()
     while True:
@@ -72,7 +72,7 @@ def with_fewer_parts(graph: Graph, fails: Fails) -> Graph:
 
 
 def without(graph: Graph, op: Op) -> Graph:
-    """Returns the graph with one Op replaced by a PARAM that holds its value."""
+    """Returns the graph with one Op replaced by a PARAM with its value."""
     slot = 1 + max((param.arg[0] for param in graph.arrays), default=-1)
     stand = Op(OpCode.PARAM, op.dtype, (), (slot, op.shape))
     roots = substitute(graph.roots, {op: stand})
@@ -107,7 +107,7 @@ arrays = {{op: values[op.arg[0]] for op in toposort(roots) if op.code is OpCode.
 
 
 def script(graph: Graph, check: str, arguments: str, title: str, error: str) -> str:
-    """Returns a script that calls `check`, a name of check.py, on the graph with further `arguments`."""
+    """Returns a script that calls `check`, a function of check.py, with the graph and further `arguments`."""
     used = [op for op in toposort(graph.roots) if op.code is OpCode.PARAM]
     return TEMPLATE.format(
         title=title,
@@ -121,7 +121,7 @@ def script(graph: Graph, check: str, arguments: str, title: str, error: str) -> 
 
 
 def literal(array: Array) -> str:
-    """Returns an array as an expression with all of its bits."""
+    """Formats an array as an expression that keeps all its bits."""
     name = f"np.{array.dtype.name}" if hasattr(np, array.dtype.name) else f"ml_dtypes.{array.dtype.name}"
     if array.dtype.kind in "biu":
         return f"np.array({array.tolist()!r}, {name}).reshape({array.shape})"
@@ -138,7 +138,7 @@ check_writes({seed}, {device!r}, is_jitted={is_jitted})
 
 
 def writes_script(seed: int, device: str, is_jitted: bool, error: str) -> str:
-    """Returns a script that makes the writes of a seed again."""
+    """Returns a script that repeats the writes of a seed."""
     return WRITES.format(seed=seed, device=device, is_jitted=is_jitted, error=error.replace("\n", "\n# "))
 
 

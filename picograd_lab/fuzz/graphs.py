@@ -1,10 +1,10 @@
-"""A random graph for every seed, with loops and calls whose bodies are random graphs, too.
+"""A random graph for every seed, with loops and calls whose bodies are random graphs.
 
 In:    a seed
 Out:   `Graph`
 
-The bounds of a body hold at every step: what a loop carries is exact and kept within its first bound, so that nothing grows
-from step to step; its rows may be anything. Values from the graph around a body are sources that stay the same.
+The bounds of a body hold at every step: a loop's carries are exact and stay within their initial bounds, so nothing grows
+from step to step; its rows may be anything. Values of the enclosing graph are sources that stay constant.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from picograd_lab.fuzz.operations import AXES, CONTRACTIONS, ELEMENTWISE, MOVEME
 from picograd_lab.fuzz.values import INDICES, Action, Generator, Graph, Value
 
 # ---- bodies of loops and calls ----
-FIXED, ROWS = 1000, 2000  # first slots while a body is made: the part that stays the same, rows of stacked inputs
+FIXED, ROWS = 1000, 2000  # first slots of a body: constant sources, rows of stacked inputs
 ANY_INTEGER = 2e19
 MOST_DEEP = 2
 PLAIN: tuple[Action, ...] = (*ELEMENTWISE, *MOVEMENT, *AXES, *CONTRACTIONS)
 
 
 class Inside(Generator):
-    """Makes a body; PARAMs that it needs are PARAMs of the graph around it.
+    """A Generator of a body; the body's PARAMs are also PARAMs of the enclosing graph.
 
-    carries, fixed, rows:  what the sources are, outside
+    carries, fixed, rows:  the sources' values outside
     """
 
     def __init__(self, outer: Generator):
@@ -70,7 +70,7 @@ class Inside(Generator):
         return self.same(Value(self.outer.index(shape, length, among), length, 0.0)).op
 
     def next_carry(self, number: int) -> Op:
-        """Returns a value that is exact and fits the carry of this number, within its bound."""
+        """Returns an exact value that fits the carry of this number, within its bound."""
         before = self.values[number]
         dtype = before.op.dtype
         fitting = [v for v in self.values if v.op.dtype is dtype and v.shape == before.shape and self.may_carry(v)]
@@ -81,7 +81,7 @@ class Inside(Generator):
         return op
 
     def may_carry(self, value: Value) -> bool:
-        """Exact values alone: an error would grow from step to step; where graphs are smooth nobody bounds it."""
+        """True for exact values: errors would grow from step to step, and smooth graphs have no bound on them."""
         return value.exact or self.is_smooth
 
     def body(self, roots: list[Op]) -> tuple[Op, tuple[Op, ...]]:
@@ -94,12 +94,12 @@ class Inside(Generator):
 
 
 def _within(value: Value) -> float:
-    """A bound that a carry keeps: whole numbers stay whole where they are cut off."""
+    """Returns a value within a carry's bound; whole numbers are clamped to whole numbers."""
     return float(math.ceil(value.magnitude)) if value.op.dtype.is_float else ANY_INTEGER if value.op.dtype.is_int else 1.0
 
 
 def loop(g: Generator, v: Value) -> Value | None:
-    """Runs a few operations as the steps of a LOOP: with values carried, rows read and rows stacked."""
+    """Adds a LOOP with a few operations as its steps: with carried values, rows and stacked results."""
     steps = int(g.rng.integers(1, 5))
     if v.shape and v.shape[0] <= 5 and g.chance(0.7):
         steps = v.shape[0]
@@ -127,7 +127,7 @@ def loop(g: Generator, v: Value) -> Value | None:
 
 
 def call(g: Generator, v: Value) -> Value | None:
-    """Puts a few operations into the body of a CALL, which may be called once more on other values."""
+    """Adds a CALL with a few operations as its body, perhaps with a second call on other values."""
     inside = Inside(g)
     for value in (v, *(g.recent() for _ in range(int(g.rng.integers(0, 3))))):
         inside.add(inside.same(value))
@@ -138,7 +138,7 @@ def call(g: Generator, v: Value) -> Value | None:
         return None
     body, sources = inside.body([w.op for w in chosen])
     made = Op(OpCode.CALL, body.dtype, sources, body)
-    if g.chance(0.4) and all(g.is_usable(w) for w in chosen):  # the same body, called again with what fits
+    if g.chance(0.4) and all(g.is_usable(w) for w in chosen):  # a second call of the body with other values
         again = [g.pick([w.op, *_alike(g, w)]) for w in (Value(s, 0.0, 0.0) for s in sources)]
         if again != list(sources):
             other = made.replace(src=tuple(again))
@@ -152,7 +152,7 @@ def _is_outer(g: Generator) -> bool:
 
 
 def _alike(g: Generator, source: Value) -> list[Op]:
-    """PARAMs of whole numbers from -4 to 4 for one another: bounds of the body hold."""
+    """Returns PARAMs of whole numbers from -4 to 4 that may replace the source within the body's bounds."""
     op = source.op
     same = [w for w in g.graph.arrays if w.dtype is op.dtype and w.shape == op.shape] if op.code is OpCode.PARAM else []
     return [w for w in same if w.dtype.is_float and op in g.graph.arrays]
@@ -188,7 +188,7 @@ MOST_STEPS = 53
 
 
 def any_graph(seed: int, most_elements: int = 600, has_bodies: bool | None = None) -> Graph:
-    """Returns a graph of 3 to 55 operations; of one seed in four with loops and calls, unless that is said."""
+    """Returns a graph of 3 to 55 operations; by default a quarter of the seeds have loops and calls."""
     with_bodies = seed % 4 == 3 if has_bodies is None else has_bodies
     actions = WITH_BODIES if with_bodies else PLAIN
     generator = Generator(seed, actions, most_elements, DTYPES[seed // 4 % len(DTYPES)])
@@ -196,16 +196,16 @@ def any_graph(seed: int, most_elements: int = 600, has_bodies: bool | None = Non
 
 
 def smooth_graph(seed: int, most_elements: int = 200) -> Graph:
-    """Returns a graph of float64 and integers that can be differentiated where its PARAMs are, but for rare kinks."""
+    """Returns a graph of float64 and integers that is differentiable in its PARAMs, except for rare kinks."""
     actions = WITH_BODIES if seed % 4 == 3 else PLAIN
     generator = Generator(seed, actions, most_elements, (dtypes.float64, dtypes.float64, dtypes.int32), is_smooth=True)
     return generator.make(steps=3 + seed * 7 % MOST_STEPS)
 
 
 def product_graph(seed: int, most_elements: int = 60) -> Graph:
-    """Returns a graph of 1 to 6 operations on a matrix, many of them products: Python runs each in several ways.
+    """Returns a graph of 1 to 6 operations on a matrix, many of them products; each runs with several tiles.
 
-    Matrices of float16 are larger, as large as matrix instructions are worth it.
+    Matrices of float16 are larger: large enough for matrix instructions.
     """
     dtype = (dtypes.float32, dtypes.float32, dtypes.float64, dtypes.int32, dtypes.float16)[seed % 5]
     least, most = 1, 8

@@ -1,7 +1,7 @@
-"""Random operations with bounds: each takes a Generator and a value it has made, and returns a new value or None.
+"""Random operations with bounds: each takes a Generator and one of its values, and returns a new value or None.
 
-None where the operation does not apply. In order: elementwise operations; movement; reductions, normalizations, scans and
-sorts; products of matrices, convolutions, gathers, scatters, writes of blocks and stored values.
+None means that the operation does not apply. In order: elementwise operations; movement; reductions, normalizations,
+scans and sorts; matrix products, convolutions, gathers, scatters, writes of blocks and stored values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from picograd.ir.shape import ConvArg
 from picograd_lab.fuzz.values import ADD, EXACT, LENGTHS, MAX, MIN, MUL, ULP, Action, Generator, Value, combined
 
 # ---- elementwise ----
-FUNCTIONS = {  # opcode -> (bound on the magnitude of the result, bound on the derivative) where |x| <= 4
+FUNCTIONS = {  # opcode -> (bound on the result's magnitude, bound on the derivative) for |x| <= 4
     OpCode.EXP: (55.0, 55.0), OpCode.EXP2: (16.0, 12.0), OpCode.SIN: (1.0, 1.0), OpCode.COS: (1.0, 1.0),
     OpCode.TANH: (1.0, 1.0), OpCode.ERF: (1.0, 1.2),
 }  # fmt: skip
@@ -66,7 +66,7 @@ def bits(g: Generator, v: Value) -> Value | None:
 
 
 def unary(g: Generator, v: Value) -> Value | None:
-    """Applies a function of one operand, where its error stays bounded."""
+    """Applies a function of one operand, if its error stays bounded."""
     dtype = v.op.dtype
     if dtype.kind == "b":
         return None
@@ -100,7 +100,7 @@ def root(g: Generator, v: Value) -> Value | None:
 
 
 def choose(g: Generator, v: Value) -> Value | None:
-    """Compares two exact values, and chooses by what came out."""
+    """Compares two exact values, and selects by the result."""
     if not v.exact:
         return None
     code = g.pick((OpCode.CMPLT, OpCode.CMPLE, OpCode.CMPEQ, OpCode.CMPNE))
@@ -116,12 +116,12 @@ def choose(g: Generator, v: Value) -> Value | None:
 
 
 def convert(g: Generator, v: Value) -> Value | None:
-    """Casts to another dtype that can hold the value."""
+    """Casts to another dtype that can represent the value."""
     target = g.pick((*g.dtypes, dtypes.float32))
     if not v.exact and (target.kind != "f" or (target.itemsize < 4)):
         return None
     if g.is_smooth and target is dtypes.float32:
-        return None  # the steps between its floats are longer than those of a central difference
+        return None  # its floats are farther apart than a central difference's step
     if target.is_float and v.magnitude > EXACT[target]:
         return None
     if target.is_int and v.op.dtype.is_float and (target.kind == "u" or v.magnitude > 120):
@@ -144,11 +144,11 @@ def fused(g: Generator, v: Value) -> Value | None:
 
 
 def other_bits(g: Generator, v: Value) -> Value | None:
-    """The bits of an exact float as an integer of its width."""
+    """The bits of an exact float as an integer of the same width."""
     if not v.exact or v.op.dtype not in (dtypes.float32, dtypes.float64):
         return None
     target = dtypes.int32 if v.op.dtype is dtypes.float32 else dtypes.int64
-    positive = v.op + 0.0  # of 0.0 and -0.0 either may have come from MAX; their bits differ
+    positive = v.op + 0.0  # MAX may return 0.0 or -0.0, whose bits differ
     return Value(Op(OpCode.BITCAST, target, (positive,)), 2e9, 0.0)
 
 
@@ -162,7 +162,7 @@ def random_bits(g: Generator, v: Value) -> Value | None:
 
 
 def cut(g: Generator, v: Value) -> Value | None:
-    """v, through which no gradient flows: not a slope of it either."""
+    """v without its gradient; not in smooth graphs, where a slope would differ from the gradient."""
     return None if g.is_smooth else Value(Op(OpCode.DETACH, v.op.dtype, (v.op,)), v.magnitude, v.error)
 
 
@@ -178,7 +178,7 @@ def move(g: Generator, v: Value) -> Value | None:
 
 
 def moved(g: Generator, op: Op) -> Op:
-    """Returns the Op seen through one random movement."""
+    """Applies one random movement."""
     shape = [int(dim) for dim in op.shape]
     kind = g.pick(("reshape", "reshape", "permute", "permute", "expand", "pad", "shrink", "flip"))
     if kind == "reshape":
@@ -202,7 +202,7 @@ def moved(g: Generator, op: Op) -> Op:
 
 
 def reshaped(g: Generator, shape: list[int]) -> tuple[int, ...]:
-    """Merges neighbours, splits a length, or puts in and takes out axes of length 1."""
+    """Joins adjacent axes, splits an axis, or inserts and removes axes of length 1."""
     new = list(shape)
     for _ in range(int(g.rng.integers(1, 4))):
         at = int(g.rng.integers(0, len(new) + 1))
@@ -238,7 +238,7 @@ def random_axes(g: Generator, rank: int) -> tuple[int, ...]:
 
 
 def reduce(g: Generator, v: Value) -> Value | None:
-    """Reduces some axes, perhaps kept with length 1."""
+    """Reduces some axes; they may stay with length 1."""
     if not v.shape:
         return None
     axes = random_axes(g, len(v.shape))
@@ -265,7 +265,7 @@ def reduce(g: Generator, v: Value) -> Value | None:
 
 
 def normalise(g: Generator, v: Value) -> Value | None:
-    """A reduction along axes, brought back to every element and combined with it: what softmax and norms do."""
+    """A reduction along axes, broadcast back and combined with the elements, as in softmax and norms."""
     if not v.shape or v.op.dtype.kind == "b":
         return None
     axes = random_axes(g, len(v.shape))
@@ -282,7 +282,7 @@ def normalise(g: Generator, v: Value) -> Value | None:
 
 
 def softmax(g: Generator, v: Value) -> Value | None:
-    """exp(x - max) / sum: three levels over the same rows."""
+    """exp(x - max) / sum: three levels of passes over the same rows."""
     if v.op.dtype not in (dtypes.float32, dtypes.float64) or not v.shape or v.magnitude > 30 or 0 in v.shape:
         return None
     axes = random_axes(g, len(v.shape))
@@ -294,7 +294,7 @@ def softmax(g: Generator, v: Value) -> Value | None:
 
 
 def scan(g: Generator, v: Value) -> Value | None:
-    """Takes a running sum or extreme along an axis."""
+    """A cumulative sum or extreme along an axis."""
     if not v.shape:
         return None
     axis = int(g.rng.integers(len(v.shape)))
@@ -309,7 +309,7 @@ def scan(g: Generator, v: Value) -> Value | None:
 
 
 def sort(g: Generator, v: Value) -> Value | None:
-    """The order of exact values, its first places, or some of its ranks: of others an error could change it."""
+    """The order of exact values, its first positions, or some ranks; an error could change the order of others."""
     if not v.shape or not v.exact:
         return None
     axis = int(g.rng.integers(len(v.shape)))
@@ -329,7 +329,7 @@ AXES: tuple[Action, ...] = (reduce, reduce, reduce, normalise, normalise, softma
 
 # ---- products, gathers, scatters, writes ----
 def matmul(g: Generator, v: Value) -> Value | None:
-    """Multiplies by a matrix that fits: one there is, one there is transposed, or a new one."""
+    """Multiplies by a fitting matrix: an earlier value, a transposed one, or a new one."""
     if len(v.shape) < 2 or v.op.dtype.kind == "b":
         return None
     *batch, _, k = v.shape
@@ -357,7 +357,7 @@ def matmul(g: Generator, v: Value) -> Value | None:
 
 
 def dequantised(g: Generator, v: Value) -> Value | None:
-    """Multiplies by a matrix of integers below 16, one or two in a byte: as they are, looked up, or with scales along K."""
+    """Multiplies by a matrix of integers below 16, one or two per byte: plain, by a table, or with scales along K."""
     dtype = v.op.dtype
     if len(v.shape) != 2 or not dtype.is_float or dtype.itemsize < 4 or g.is_smooth or 0 in v.shape:
         return None
@@ -371,7 +371,7 @@ def dequantised(g: Generator, v: Value) -> Value | None:
         table = g.param((16,), dtype)
         matrix = Value(build.gather(table.op, codes, 0, 0), table.magnitude, 0.0)
     for length in (k, *[length for length in (2, 4, 16) if k % length == 0]):
-        if g.chance(0.3):  # a scale or an offset for each row, or for so many elements of one
+        if g.chance(0.3):  # a scale or an offset for each row, or for groups of its elements
             groups = (n, k // length, length)
             scale = g.param((n, k // length, 1), dtype)
             repeated = Value(build.expand(scale.op, groups), scale.magnitude, 0.0)
@@ -386,7 +386,7 @@ def dequantised(g: Generator, v: Value) -> Value | None:
 
 
 def _unpacked(bytes_: Op, side_by_side: bool) -> Op:
-    """Returns the low and the high four bits of bytes (N, K): by turns, or half a row apart."""
+    """Returns the low and the high four bits of bytes (N, K), interleaved or half a row apart."""
     n, k = bytes_.shape
     low = Op(OpCode.AND, bytes_.dtype, (bytes_, bytes_.filled(15)))
     high = Op(OpCode.SHR, bytes_.dtype, (bytes_, bytes_.filled(4)))
@@ -396,7 +396,7 @@ def _unpacked(bytes_: Op, side_by_side: bool) -> Op:
 
 
 def conv(g: Generator, v: Value) -> Value | None:
-    """v as batch, channels and windows, with weights that are a PARAM."""
+    """v as batch, channels and windows, convolved with weights of a PARAM."""
     dtype = v.op.dtype
     if not 3 <= len(v.shape) <= 5 or 0 in v.shape or dtype.kind == "b" or (dtype.is_float and dtype.itemsize < 4):
         return None
@@ -431,7 +431,7 @@ def gather(g: Generator, v: Value) -> Value | None:
 
 
 def scatter(g: Generator, v: Value) -> Value | None:
-    """Stores or combines updates at random places of an axis."""
+    """Writes or combines updates at random positions of an axis."""
     if not v.shape:
         return None
     axis = int(g.rng.integers(len(v.shape)))
@@ -460,7 +460,7 @@ def store(g: Generator, v: Value) -> Value | None:
 
 
 def positions(g: Generator, v: Value) -> Value | None:
-    """Adds the position along an axis."""
+    """Adds the index along an axis."""
     if not v.shape or v.op.dtype.kind == "b":
         return None
     axis = int(g.rng.integers(len(v.shape)))
@@ -469,7 +469,7 @@ def positions(g: Generator, v: Value) -> Value | None:
 
 
 def update(g: Generator, v: Value) -> Value | None:
-    """v with a block written over: where v is a buffer that nobody reads later, in its memory."""
+    """v with an overwritten block; in place if v is a buffer without later readers."""
     if not v.shape:
         return None
     starts = [int(g.rng.integers(0, dim + 1)) if g.chance(0.6) else 0 for dim in v.shape]

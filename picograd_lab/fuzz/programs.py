@@ -1,12 +1,12 @@
-"""Random small Python programs with a jitted function: each gives what it gives without jit, or a JitError.
+"""Random small Python programs with a jitted function: with jit, each has the same result, or a JitError.
 
 In:    a seed
-Out:   `Program`, `any_program`; `check_program`, which raises `Wrong` where the two differ
+Out:   `Program`, `any_program`; `check_program`, which raises `Wrong` if the two runs differ
 
-A program is made of features: a module, an optimizer, a closure, a container, a view, ... Each says what it needs before,
-what the function does with `y`, what happens between calls, and what is looked at, under names of its own. The function has
-arguments x, a matrix of two columns, and k, a number; y is what it computes, a matrix like x, and it ends with any of its
-results. Nothing is assumed of its values: the program without jit is right.
+A program consists of features: a module, an optimizer, a closure, a container, a view, ... Each has lines before the
+function, lines of the function on `y`, lines between calls, and lines after them, with its own names. The function has
+arguments x, a matrix of two columns, and k, a number; y is a matrix like x, and the function returns some of its
+values. No result is assumed: the program without jit is right.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from picograd_lab.fuzz.check import Wrong
 
 # ---- features ----
 class Feature(Record):
-    """One thing that programs do.
+    """One feature of programs.
 
-    before:   what it needs
-    body:     what the function does, one of these
-    between:  what happens once, before some call
-    always:   what happens before each call, one of these
-    after:    what happens after each call, one of these
-    results:  what the function may return besides y
-    is_rare:  most of it is refused, so that little else is seen
+    before:   its setup
+    body:     lines of the function; one is chosen
+    between:  lines that run once, before some call
+    always:   lines that run before each call; one is chosen
+    after:    lines that run after each call; one is chosen
+    results:  possible results of the function besides y
+    is_rare:  jit mostly refuses it, which hides other features
     """
 
     before: str
@@ -230,13 +230,13 @@ FEATURES: list[Feature] = [
 
 # ---- programs ----
 CALLS = 7
-RARE = 0.1  # how often a feature that is mostly refused may come
+RARE = 0.1  # probability of a feature that is mostly refused
 ARGUMENTS = (
     "Tensor([[1.0, -2.0], [0.5, call]])", "pg.arange(4.0).reshape(2, 2) - call", "pg.ones(2 + call % 2, 2)",
     "(pg.arange(12.0) - call).reshape(6, 2)[: 2 + call % 5]", "pg.ones([2, 3, 4, 4, 6, 5, 3][call], 2) * call",
     "pg.ones([2, 9, 12, 13, 40, 10, 12][call], 2) * 0.5",
 )  # fmt: skip
-# Lines that depend on how many rows y has.
+# Lines that depend on the number of rows of y.
 OF_LENGTHS = (
     "if y.shape[0] > 2:\n    y = y * 2.0", "y = y / len(y)", "y = y + pg.arange(y.shape[0]).unsqueeze(1)",
     "y = y[1:] if len(y) > 4 else y", "y = y * (y.shape[0] == 4)", "for i in range(len(y)):\n    y = y + i",
@@ -247,7 +247,7 @@ OF_LENGTHS = (
     "y = y * (2.0 if len(y) in (3, 4) else 1.0)", "y = y * (2.0 if f'{len(y)}' == '4' else 1.0)", "y = y.cumsum(0)",
     "y = y + y.std(0)", "y = y[-1:] + y[len(y) - 1]",
 )  # fmt: skip
-TOLERANCE = 1e-4  # of float32 values of some units that come by few operations
+TOLERANCE = 1e-4  # of float32 values of order 1 after few operations
 HEADER = """\
 import copy, functools, itertools, random
 import numpy as np
@@ -259,14 +259,14 @@ def program(jit, show):
 
 
 class Program(Record):
-    """Lines of a program, by place. An entry may be several lines.
+    """The lines of a program, by place. An entry may be several lines.
 
-    before:   what is made first
-    body:     what the function does with y, in order
-    result:   what it returns
-    between:  what happens before each call, whose number is `call`
-    after:    what happens to the results `r`, and what is looked at
-    x:        the argument of each call
+    before:   setup
+    body:     lines of the function on y, in order
+    result:   returned expression
+    between:  lines before each call, whose number is `call`
+    after:    lines on the results `r`, and on observed values
+    x:        argument of each call
     """
 
     before: tuple[str, ...]
@@ -315,10 +315,10 @@ def any_program(seed: int) -> Program:
 
 
 def check_program(source: str, device: str) -> bool:
-    """Runs a program with jit and without; returns whether jit took it, or refused it.
+    """Runs a program with jit and without; returns whether jit accepted it.
 
     Raises:
-      Wrong: what is seen differs.
+      Wrong: the observed values differ.
     """
     plain, error = _run(source, device, lambda function: function)
     if error is not None:
@@ -344,7 +344,7 @@ def _run(source: str, device: str, jit: Callable[[Any], Any]) -> tuple[list[Any]
     np.random.seed(0)
     set_default_device(device)
     try:
-        with warnings.catch_warnings():  # of many captures, which no program without jit has
+        with warnings.catch_warnings():  # about many captures, which programs without jit do not have
             warnings.simplefilter("ignore", UserWarning)
             names["program"](jit, lambda value: seen.append(_plain(value)))
     except Exception as error:
@@ -355,7 +355,7 @@ def _run(source: str, device: str, jit: Callable[[Any], Any]) -> tuple[list[Any]
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value that is no longer changed."""
+    """Returns a copy of a value that later changes do not affect."""
     if isinstance(value, Tensor):
         return value.detach().numpy().copy()
     if isinstance(value, list | tuple):
@@ -377,7 +377,7 @@ def _same(right: Any, found: Any) -> bool:
 
 
 def shrunk(program: Program, device: str) -> Program:
-    """Returns the program without the entries that it need not have to be wrong."""
+    """Returns the program without the entries that are not necessary for the failure."""
     for place in ("after", "between", "body", "before"):
         for entry in reversed(getattr(program, place)):
             rest: dict[str, Any] = {place: tuple(e for e in getattr(program, place) if e is not entry)}

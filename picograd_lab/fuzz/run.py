@@ -1,7 +1,7 @@
-"""`picograd fuzz`: random graphs, gradients, writes, cuts of products, programs; one seed after the other, for a time.
+"""`picograd fuzz`: random graphs, gradients, writes, tiles of products, and programs, seed after seed, for a given time.
 
 In:    `FuzzConfig`
-Out:   what was held, and for each failure a script in the folder given
+Out:   a summary, and for each failure a script in the given folder
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class FuzzConfig(Record):
 
     # Minutes to run.
     minutes: float = 1.0
-    # The first seed; each further one is one more.
+    # The first seed; the others follow it.
     seed: int = 0
-    # The device that is compared with the evaluator.
+    # The device to compare with the evaluator.
     device: str = "CPU"
     # What to compare: values, gradients, writes, opts, programs.
     kinds: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND ...")] = KINDS
@@ -46,11 +46,11 @@ class FuzzConfig(Record):
 
 
 class Failure(Record):
-    """The failure of one seed.
+    """The failure of a seed.
 
-    kind, seed:  what was looked at
-    error:       what the check said of the small graph
-    source:      a script that fails in the same way
+    kind, seed:  kind of the comparison
+    error:       message of the check for the reduced graph
+    source:      a script that fails alike
     """
 
     kind: str
@@ -60,11 +60,11 @@ class Failure(Record):
 
 
 def fuzz(config: FuzzConfig) -> int:
-    """Runs `picograd fuzz`; returns 0 where nothing failed, else 1.
+    """Runs `picograd fuzz`; returns 0 without failures, else 1.
 
     Raises:
-      ArgumentError: a kind is not one of KINDS, or the time is not above 0.
-      DeviceError:   there is no such device, or this machine cannot use it.
+      ArgumentError: a kind is unknown, or the time is not above 0.
+      DeviceError:   the device is unknown, or this machine cannot use it.
     """
     unknown = [kind for kind in config.kinds if kind not in KINDS]
     if unknown or not config.kinds:
@@ -91,7 +91,7 @@ def fuzz(config: FuzzConfig) -> int:
 
 
 def seeds(first: int, end: float) -> Iterator[int]:
-    """Yields seeds until the clock says `end`: one at least."""
+    """Yields seeds until the time `end` of the clock; at least one."""
     seed = first
     while True:
         yield seed
@@ -101,7 +101,7 @@ def seeds(first: int, end: float) -> Iterator[int]:
 
 
 def try_seed(kind: str, seed: int, device: str) -> tuple[Failure | None, bool]:
-    """Returns the failure of one seed, made small, or None; and whether there was anything to check."""
+    """Returns the reduced failure of a seed, or None; and whether there was anything to check."""
     if kind == "writes":
         return _try_writes(seed, device), True
     if kind == "programs":
@@ -118,7 +118,7 @@ def try_seed(kind: str, seed: int, device: str) -> tuple[Failure | None, bool]:
 
 
 Look = tuple[Callable[[int], Graph], Callable[..., object], tuple[object, ...]]
-LOOKS: dict[str, Callable[[int, str], Look]] = {  # seed, device -> what makes the graph, what checks it, with what
+LOOKS: dict[str, Callable[[int, str], Look]] = {  # (seed, device) -> graph, check and its arguments
     "values": lambda seed, device: (any_graph, check_values, (device,)),
     "gradients": lambda seed, device: (smooth_graph, check_gradients, (device, seed)),
     "opts": lambda seed, device: (product_graph, check_opts, (seed,)),
@@ -142,7 +142,7 @@ def _try_program(seed: int, device: str) -> tuple[Failure | None, bool]:
 
 
 def said(check: Callable[[], object]) -> str | None:
-    """Returns the text of the error that a check raises, or None."""
+    """Returns the message of the error that a check raises, or None."""
     try:
         check()
     except Exception as error:
@@ -151,7 +151,7 @@ def said(check: Callable[[], object]) -> str | None:
 
 
 def report(failure: Failure, folder: Path, console: Console) -> None:
-    """Writes the script of a failure and says where it is."""
+    """Writes the script of a failure and prints its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{failure.kind}_{failure.seed}.py"
     path.write_text(failure.source)

@@ -1,11 +1,11 @@
-"""Random tensor graphs that are valid, finite, and come with a bound on the error a device may make.
+"""Random tensor graphs that are valid, finite, and have a bound on a device's error.
 
-In:    a seed, and the actions that may add to a graph
+In:    a seed, and the actions that extend a graph
 Out:   `Generator`, which makes a `Graph` of `Value`s
 
-A value has bounds on its magnitude and on the error that any order of operations adds. With small whole numbers as inputs
-it is exact (error 0) until it meets a quotient or a function; only exact values are compared, floored, converted to
-integers or used as indices, so no error is ever amplified to a different branch.
+A value has bounds on its magnitude and on its error with any order of operations. With small whole numbers as inputs it
+is exact (error 0) until a quotient or a function; only exact values are compared, floored, converted to integers or used
+as indices, so no error is amplified to a different branch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ADD, MUL, MAX, MIN = OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN
 
 
 class Value(Record):
-    """An Op with what is known of it.
+    """An Op with its bounds.
 
     magnitude:   bound on the magnitude
     error:  bound on the absolute error; 0 is exact (whole numbers in a float)
@@ -52,7 +52,7 @@ class Value(Record):
 class Graph(Struct):
     """A generated graph: its roots, arrays for its PARAMs, and a bound on the error of each root.
 
-    most_error:  bound on the error of any value in it, read or not
+    most_error:  bound on the error of all its values, read or not
     """
 
     roots: list[Op] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Graph(Struct):
 
 
 def rounding(dtype: DType, magnitude: float, exact: bool) -> float:
-    """The error of rounding a result of `magnitude`: none while whole numbers fit."""
+    """Returns the rounding error of a result of `magnitude`; 0 while whole numbers are represented exactly."""
     if not dtype.is_float or (exact and magnitude <= EXACT[dtype]):
         return 0.0
     return magnitude * ULP[dtype]
@@ -90,12 +90,12 @@ INDICES = (dtypes.int64, dtypes.int32, dtypes.uint8)
 
 
 class Generator:
-    """Makes one graph from a seed; the same seed makes the same graph.
+    """Makes one graph from a seed; equal seeds make equal graphs.
 
-    actions:        what it may add, one drawn after the other
-    most_elements:  of any value
-    dtypes_used:    of its PARAMs
-    is_smooth:      float PARAMs are any numbers, so that nothing of them is compared, floored or sorted
+    actions:        actions to draw from
+    most_elements:  limit for any value
+    dtypes_used:    dtypes of its PARAMs
+    is_smooth:      float PARAMs are any numbers, so nothing that depends on them is compared, floored or sorted
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Generator:
         return self.graph
 
     def grow(self, steps: int) -> None:
-        """Adds that many values, or fewer where nothing applies."""
+        """Adds a number of values, or fewer if no action applies."""
         tries = 0
         while steps > 0 and tries < 400:
             tries += 1
@@ -129,7 +129,7 @@ class Generator:
                 steps -= 1
 
     def choose_roots(self) -> None:
-        """Takes the last value and some others for the roots of the graph; one at least that is computed."""
+        """Chooses the last value and some others as roots of the graph; at least one is computed."""
         chosen = [self.values[-1]]
         chosen += [self.pick(self.values) for _ in range(int(self.rng.integers(0, 4)))]
         for value in dict.fromkeys(chosen):
@@ -146,7 +146,7 @@ class Generator:
         return options[int(self.rng.integers(len(options)))]
 
     def recent(self) -> Value:
-        """A value made before, rather a late one: graphs become deep."""
+        """Returns an earlier value, more likely a late one, so that graphs become deep."""
         n = len(self.values)
         return self.values[n - 1 - min(n - 1, int(self.rng.geometric(0.35)) - 1)]
 
@@ -174,7 +174,7 @@ class Generator:
 
     # ---- leaves ----
     def param(self, shape: tuple[int, ...], dtype: DType) -> Value:
-        """Returns a new PARAM with random elements: small whole numbers, or any where the graph must be smooth."""
+        """Returns a new PARAM with random elements: small whole numbers, or any numbers in smooth graphs."""
         slot = len(self.graph.arrays)
         op = Op(OpCode.PARAM, dtype, (), (slot, shape))
         if dtype.kind == "b":
@@ -191,14 +191,14 @@ class Generator:
         return Value(op, magnitude, 0.0)
 
     def index(self, shape: tuple[int, ...], length: int, among: tuple[DType, ...] = INDICES) -> Op:
-        """A PARAM of integers below `length`."""
+        """Returns a PARAM of integers below `length`."""
         dtype = self.pick(among)
         op = Op(OpCode.PARAM, dtype, (), (len(self.graph.arrays), shape))
         self.graph.arrays[op] = self.rng.integers(0, length, shape).astype(dtype.numpy)
         return op
 
     def partner(self, value: Value) -> Value:
-        """A value of the shape and dtype of `value`: one made before, repeated where needed, a constant or a PARAM."""
+        """Returns a value of the shape and dtype of `value`: an earlier one, broadcast as needed, a constant or a PARAM."""
         same = [v for v in self.values if v.shape == value.shape and v.op.dtype is value.op.dtype]
         if same and self.chance(0.6):
             return self.pick(same)

@@ -1,6 +1,6 @@
-"""Random writes through views of views: every view sees what NumPy's sees, and what was read before stays.
+"""Random writes through views of views: every view equals NumPy's, and values read before stay unchanged.
 
-In:    a seed, and how the writes are run: on a device, or from a jitted function
+In:    a seed, and the executor of the writes: a device, or a jitted function
 Out:   `Wrong`, or nothing
 """
 
@@ -16,26 +16,26 @@ from picograd.transforms.jit import jit
 from picograd_lab.fuzz.check import Wrong
 from picograd_lab.fuzz.values import Array
 
-MOST = 8  # lengths of a cache (layers, 2, positions, width)
+MOST = 8  # largest lengths of a cache (layers, 2, positions, width)
 WRITES = ("add_", "mul_", "fill_", "copy_", "zero_", "all", "part", "augmented", "own")
 VIEWS = ("index", "index", "slice", "slice", "transpose", "view", "unsqueeze", "narrow", "both")
 
 
 class Pair(Record):
-    """A tensor and an array over storages that are written to alike."""
+    """A tensor and an array that get the same writes."""
 
     tensor: Tensor
     array: Array
 
     def check(self, said: str) -> None:
-        """Raises Wrong where they differ."""
+        """Raises Wrong if they differ."""
         found = self.tensor.numpy()
         if found.shape != self.array.shape or not np.array_equal(found, self.array):
             raise Wrong(f"{said}, seen through a view of {self.array.shape}:\n{found}\nNumPy has\n{self.array}")
 
 
 def check_writes(seed: int, device: str, is_jitted: bool) -> None:
-    """Makes views of one storage, writes through them, and holds all of them against NumPy's.
+    """Makes views of one storage, writes through them, and compares all of them with NumPy's.
 
     Raises:
       Wrong: a view, or a value read before a write, differs.
@@ -55,7 +55,7 @@ def check_writes(seed: int, device: str, is_jitted: bool) -> None:
         elif action < 0.85:
             said.append(write(pair, rng, is_jitted and rng.random() < 0.5))
         elif action < 0.95:
-            read.append(Pair(pair.tensor + 1.0, pair.array + 1.0))  # a graph of the present content
+            read.append(Pair(pair.tensor + 1.0, pair.array + 1.0))  # a graph of the present contents
         else:
             pair.check(f"seed {seed} on {device}: {said}")
     for other in [*views, *read]:
@@ -63,7 +63,7 @@ def check_writes(seed: int, device: str, is_jitted: bool) -> None:
 
 
 def a_view(pair: Pair, rng: np.random.Generator) -> Pair | None:
-    """A view of a view, as users of a cache make them; None where NumPy would copy."""
+    """Returns a view of a view, as users of a cache make them; None if NumPy would copy."""
     tensor, array = pair.tensor, pair.array
     kind, shape = str(rng.choice(VIEWS)), array.shape
     if not shape:
@@ -93,7 +93,7 @@ def a_view(pair: Pair, rng: np.random.Generator) -> Pair | None:
 
 
 def write(pair: Pair, rng: np.random.Generator, is_jitted: bool) -> str:
-    """Writes in place in one of many ways, or lets a jitted function do so, thrice; returns which."""
+    """Writes in place in one of many ways, or by a jitted function, three times; returns the way."""
     kind, shape = str(rng.choice(WRITES)), pair.array.shape
     step = jit(lambda value: write_tensor(pair.tensor, value, kind)) if is_jitted else None
     for _ in range(3 if step else 1):  # traced, traced and compared, replayed
@@ -128,7 +128,7 @@ def write_tensor(x: Tensor, value: Tensor, kind: str) -> None:
 
 
 def write_array(x: Array, value: Array, kind: str) -> None:
-    """Writes the same to an array."""
+    """Makes the same write to an array."""
     if kind == "add_":
         x += value
     elif kind == "mul_":

@@ -1,4 +1,4 @@
-"""Isolate and conquer: every kernel of a program beside its meaning, and the name of the first that deviates.
+"""Isolate and conquer: compares every kernel of a program with its meaning, and names the first that deviates.
 
-Begin with `watch.py`, which says in which steps a plan is compared; `bounds.py` is the tolerance.
+Begin with `watch.py`, which lists the steps of a plan's comparison; `bounds.py` is the tolerance.
 """

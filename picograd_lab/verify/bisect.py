@@ -1,11 +1,11 @@
-"""`picograd bisect SCRIPT`: which option, or which application of a rewrite rule, makes the result of a program wrong.
+"""`picograd bisect SCRIPT`: the option, or the application of a rewrite rule, that makes a program's result wrong.
 
-In:    a program that ends with an error (an assert, say, or a script of `picograd verify --save`) or with a mismatch
-Out:   the option, or the rule with its Op and the user's lines
+In:    a program that ends with an error (such as an assert, or a script of `picograd verify --save`) or with a mismatch
+Out:   the option; or the rule, with its Op and the user's lines
 
-The program is run again and again, each time in a process of its own and with one thing turned off, until one is found
-without which it is right: the cache on disk, the compiler as a whole, options, jit, all rules of algebra. Then it finds
-the first rule that matters, in as many runs as the logarithm of their number (rules.py).
+The program runs again and again, each time in its own process and with one feature turned off, until it is right: the
+cache on disk, the compiler as a whole, options, jit, all rules of algebra. Then a binary search finds the first rule that
+matters (rules.py).
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ OPTIONS: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 class BisectConfig(Record):
-    """Finds the option or the rewrite rule that makes a program's result wrong; words behind SCRIPT are the program's."""
+    """Finds the option or the rewrite rule that makes a program's result wrong; words after SCRIPT are the program's."""
 
-    # The program: wrong where it ends with an error, or where verify finds a mismatch.
+    # The program; it is wrong if it ends with an error, or if verify finds a mismatch.
     script: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SCRIPT")]
 
 
 class Trial(Record):
     """One run of the program.
 
-    status:  its exit status
-    first:   the first mismatch of verify, or ""
-    count:   applications of rules
-    rule:    the last that was allowed, with its Op and lines
+    status:  exit status
+    first:   verify's first mismatch, or ""
+    count:   number of applications of rules
+    rule:    the last allowed rule, with its Op and lines
     """
 
     status: int
@@ -63,7 +63,7 @@ class Trial(Record):
 
     @property
     def is_wrong(self) -> bool:
-        """True where it ended with an error, or deviates."""
+        """True if the program ended with an error, or deviates."""
         return bool(self.status or self.first)
 
     def __str__(self) -> str:
@@ -73,10 +73,10 @@ class Trial(Record):
 
 
 def bisect_script(config: BisectConfig, arguments: Sequence[str] = ()) -> int:
-    """Runs `picograd bisect`; returns 0 where the program is right, else 1.
+    """Runs `picograd bisect`; returns 0 if the program is right, else 1.
 
     Raises:
-      DataError: there is no such program.
+      DataError: the program does not exist.
     """
     if not config.script.is_file():
         raise DataError(f"bisect: {config.script}: there is no such program.")
@@ -127,19 +127,19 @@ def _kernel_of(trial: Trial) -> str:
 
 # ---- one run in a process of its own ----
 def run_trial(words: Sequence[str], changes: Mapping[str, str], limit: int | None, jit: bool) -> Trial:
-    """Runs a program with its arguments, some variables of the environment changed; its output is left out."""
+    """Runs a program with its arguments and changed environment variables; its output is discarded."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "trial.json"
         given = [str(result), "" if limit is None else str(limit), "jit" if jit else "", *words]
         command = [sys.executable, "-m", "picograd_lab.verify.bisect", *given]
         done = subprocess.run(command, env={**os.environ, **changes}, capture_output=True, check=False)
-        if not result.is_file():  # the process died
+        if not result.is_file():  # the process crashed
             return Trial(done.returncode or 1, "", 0, "")
         return Trial(**json.loads(result.read_text()))
 
 
 def _in_this_process(result: str, limit: str, jit: str, script: str, *arguments: str) -> None:
-    """Runs the program, and writes what is to be known of it."""
+    """Runs the program, and writes its result to a file."""
     watcher = Watcher()
     if not jit:
         at_once.set(True)

@@ -1,11 +1,11 @@
-"""A block of a graph's value as a graph of its own, which reads only what the block is computed from.
+"""A block of a graph's value as its own graph, which reads only the data that the block depends on.
 
 In:    an Op, and (start, stop) along each of its axes
-Out:   a graph with the value of SHRINK(op): the block has moved down to the PARAMs as far as it goes
+Out:   a graph of the value of SHRINK(op), with the SHRINK moved as near to the PARAMs as possible
 
     block(MATMUL(a, b), rows 3..5)  ->  MATMUL(SHRINK(a, rows 3..5), b)
 
-So a kernel that would take NumPy long is held at some of its outputs, and a kernel that is wrong is shown on little data.
+So a kernel too slow for NumPy is compared on a part of its outputs, and a wrong kernel is shown on little data.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Ranges = tuple[Range, ...]
 
 
 def block(op: Op, ranges: Sequence[Range]) -> Op:
-    """Returns the part of an Op's value within some ranges; shapes are numbers."""
+    """Returns the part of an Op's value inside some ranges; shapes are numbers."""
     return _Blocks().of(op, tuple(ranges))
 
 
 def every(shape: Sequence[object]) -> Ranges:
-    """Returns the ranges of a whole shape."""
+    """Returns the full ranges of a shape."""
     return tuple([(0, int(dim)) for dim in shape])  # type: ignore[call-overload]
 
 
@@ -96,7 +96,7 @@ def _pad(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
 
 
 def _reshape(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
-    """A group of axes with as many elements on both sides is cut where the block is one range of its elements."""
+    """Splits groups of axes with equally many elements on both sides, if the block is one range of their elements."""
     inner: list[Range] = []
     for old, new in _groups(every(op.src[0].shape), every(op.shape)):
         flat = _flat_range([ranges[axis] for axis in new], [op.shape[axis] for axis in new])
@@ -108,7 +108,7 @@ def _reshape(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
 
 
 def _groups(old: Ranges, new: Ranges) -> list[tuple[list[int], list[int]]]:
-    """Returns the smallest groups of neighbouring axes, by number, that have as many elements before as after."""
+    """Returns the smallest groups of adjacent axes, by number, with equally many elements before and after."""
     found, i, j = [], 0, 0
     while i < len(old) or j < len(new):
         a: list[int] = []
@@ -126,7 +126,7 @@ def _groups(old: Ranges, new: Ranges) -> list[tuple[list[int], list[int]]]:
 
 
 def _flat_range(ranges: Sequence[Range], shape: Sequence[object]) -> Range | None:
-    """Returns the range of flat elements that a block of some axes is; None where it is not one."""
+    """Returns the range of flat elements of a block along some axes; None if it is not one range."""
     start, length, stride, is_whole = 0, 1, 1, True
     for (first, last), dim in zip(reversed(ranges), reversed(every(shape))):
         if not is_whole and last - first != 1:
@@ -137,13 +137,13 @@ def _flat_range(ranges: Sequence[Range], shape: Sequence[object]) -> Range | Non
 
 
 def _unflat(shape: Sequence[object], flat: Range) -> list[Range] | None:
-    """Returns the block that a range of flat elements is of some axes; None where it is not one."""
+    """Returns the block along some axes of a range of flat elements; None if it is not one block."""
     dims = [dim for _, dim in every(shape)]
     start, stop = flat
     found: list[Range] = []
     for axis in range(len(dims)):
         inner = math.prod(dims[axis + 1 :])
-        if start // inner == (stop - 1) // inner:  # one row of this axis
+        if start // inner == (stop - 1) // inner:  # the range is inside one row of this axis
             found.append((start // inner, start // inner + 1))
             start, stop = start % inner, (stop - 1) % inner + 1
         elif start % inner == 0 and stop % inner == 0:
@@ -161,7 +161,7 @@ def _reduce(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
 
 
 def _along(axis: int, blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
-    """A SCAN or a SORT: whole lines of it."""
+    """Returns a block of a SCAN or a SORT, with the whole axis."""
     lines = [(*ranges[:axis], every(s.shape)[axis], *ranges[axis + 1 :]) for s in (op, *op.src)]
     part = op.replace(src=tuple(map(blocks.of, op.src, lines[1:])))
     if lines[0] == ranges:
@@ -186,7 +186,7 @@ def _gather(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
 
 
 def _scatter(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
-    """All places along the axis that is scattered into, of a block along the others."""
+    """Returns a block of a SCATTER, with all positions along the scattered axis."""
     (base, index, updates), (_, axis, batch) = op.src, op.arg
     whole, places = every(base.shape)[axis], every(index.shape)[batch:]
     left, right = ranges[:axis], ranges[axis + 1 :]

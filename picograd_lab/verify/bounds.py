@@ -1,17 +1,17 @@
-"""The meaning of a graph, with a bound on what rounding may do to each element: the one tolerance of `verify`.
+"""The meaning of a graph with a bound on the rounding error of each element: the one tolerance of `verify`.
 
-A running error analysis (Wilkinson 1963; Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.3): every Op has,
-with its value by the evaluator, a bound on how far a device may be from what all devices would agree on. Inputs are exact,
-for a kernel is given its own. In order:
+A running error analysis (Wilkinson 1963; Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.3): every Op has a
+value by the evaluator, and a bound on a device's distance from the exact result. Inputs are exact, since each kernel is
+compared on its own inputs. In order:
 
-    elementwise     the function at the ends of its operands' intervals, and its own roundings. Where operands are exact,
-                    + - * / and a square root have none: IEEE 754 defines their last bit, and no compiler may contract them
-    sums, products  the errors of the terms, and LAMBDA sqrt(n) roundings of the sum of magnitudes: what n roundings of
-                    random sign come to (Higham and Mary 2019, SIAM J. Sci. Comput. 41(5))
-    movement        the errors move along
-    indices         an integer of rounded numbers has an interval, too; what is read or written there: choices.py
+    elementwise     the function at the ends of its operands' intervals, plus its own roundings. With exact operands,
+    + - * / and a square root have no error: IEEE 754 defines their last bit, and no compiler may contract them
+    sums, products  the errors of the terms, plus LAMBDA sqrt(n) roundings of the sum of magnitudes, the size of n roundings
+    of random sign (Higham and Mary 2019, SIAM J. Sci. Comput. 41(5))
+    movement        the errors move with the elements
+    indices         rounded indices are intervals, too; their reads and writes are in choices.py
 
-The evaluator rounds, too, so two values agree where they differ by at most twice the bound.
+The evaluator rounds, too, so two values agree if they differ by at most twice the bound.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from picograd.rewrites.simplify import is_lossless
 from picograd_lab.verify import choices
 from picograd_lab.verify.bits import BITWISE, of_bits
 
-GIVEN_TOLERANCES: dict[DType, float] = {  # of a user's kernel, as a part of a result's greatest element
+GIVEN_TOLERANCES: dict[DType, float] = {  # of a user's kernel, as a share of the result's largest element
     dtypes.float64: 1e-12, dtypes.float32: 1e-5, dtypes.float16: 4e-3, dtypes.bfloat16: 3e-2,
     dtypes.float8_e4m3: 0.2, dtypes.float8_e5m2: 0.4,
 }  # fmt: skip
-LAMBDA = 4.0  # of a sum: roundings agree in sign as often as by chance
-PLAIN_ROUNDINGS = 2  # of + - * / and a square root, each half an ulp
-FUNCTION_ROUNDINGS = 8  # tests/numerics holds every function of every device to half of that
+LAMBDA = 4.0  # factor of a sum; roundings agree in sign as often as by chance
+PLAIN_ROUNDINGS = 2  # roundings of + - * / and a square root, each half an ulp
+FUNCTION_ROUNDINGS = 8  # tests/numerics holds every function of every device to half of this
 POW_ROUNDINGS = 16
 TF32_UNIT = 2.0**-11
-WINOGRAD_FACTOR = 16.0  # transforms add up neighbours before they multiply (Lavin and Gray 2016, arXiv:1509.09308)
+WINOGRAD_FACTOR = 16.0  # transforms add neighbours before they multiply (Lavin and Gray 2016, arXiv:1509.09308)
 EXACT = COMPARE | MOVEMENT | IDENTITY | {
     OpCode.NEG, OpCode.FLOOR, OpCode.MAX, OpCode.MIN, OpCode.WHERE, OpCode.CHECK, OpCode.BITCAST, OpCode.MOD, OpCode.IDIV,
 }  # fmt: skip
@@ -55,13 +55,13 @@ ROUNDED_ONCE = frozenset({OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode
 MONOTONE = COMPARE | {
     OpCode.NEG, OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.IDIV, OpCode.MAX, OpCode.MIN, OpCode.CAST, OpCode.WHERE,
 }  # fmt: skip
-WHOLE_MAX = 2.0**53  # integers up to here are numbers of float64
+WHOLE_MAX = 2.0**53  # float64 represents integers up to here exactly
 
 
 class Bounded(NamedTuple):
     """The value of an Op.
 
-    error:  float64, of its shape; None where it is exact, infinity where nothing is known
+    error:  float64, in its shape; None: exact, infinity: unknown
     """
 
     value: Array
@@ -72,11 +72,11 @@ def bounded(outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mappin
     """Returns the value of each output, with its bound.
 
     Args:
-      values:     arrays of PARAMs, of their shapes; they are exact
+      values:     arrays of PARAMs, in their shapes; they are exact
       variables:  values of symbolic integers by name
 
     Raises:
-      Refused: a CHECK does not let an index pass.
+      Refused: a CHECK rejects an index.
     """
     known, roots = dict(variables or {}), compose_attention(outputs)
     found: dict[Op, Any] = {}
@@ -109,7 +109,7 @@ def _bounded(op: Op, args: Sequence[Any], variables: Variables) -> Any:
 
 
 def of_given(value: Array, dtype: DType) -> Array:
-    """Returns how far each element of a user's kernel may be off its meaning; nobody knows its operations."""
+    """Returns the error bound of each element of a user's kernel, whose operations are unknown."""
     size = np.abs(value.astype(np.float64))
     most = float(size[np.isfinite(size)].max(initial=0.0))
     return np.full(value.shape, GIVEN_TOLERANCES[dtype] * max(most, 1e-37) if dtype.is_float else 0.0)
@@ -119,7 +119,7 @@ def _error(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) 
     errors = [arg.error for arg in args]
     is_known = all(error is None for error in errors)
     if op.code in (OpCode.CMPEQ, OpCode.CMPNE) and not is_known:
-        if op.src[0] is op.src[1]:  # which a NaN alone does not equal
+        if op.src[0] is op.src[1]:  # only a NaN differs from itself
             return np.where(np.isinf(_whole(args[0])), 1.0, 0.0)
         if (reduced := choices.extreme_beside(op)) is not None:
             return choices.of_extreme(reduced, args[0].value, _whole(args[0]))
@@ -164,7 +164,7 @@ def _unknown(value: Array) -> Array:
 
 
 def _distance(a: Any, b: Any) -> Array:
-    """Returns |a - b|; equal infinities and two NaN have none, and what is a number only once is infinitely far."""
+    """Returns |a - b|; 0 for equal infinities or two NaN, infinity if only one is a number."""
     a, b = np.asarray(a).astype(np.float64), np.asarray(b).astype(np.float64)
     with np.errstate(invalid="ignore"):
         far = np.abs(a - b)
@@ -173,7 +173,7 @@ def _distance(a: Any, b: Any) -> Array:
 
 # ---- elementwise ----
 def _ends(arg: Bounded, dtype: DType) -> list[Array]:
-    """Returns the ends of the interval of an operand; of a bool that is not certain both values."""
+    """Returns the ends of an operand's interval; both values for an uncertain bool."""
     value, error = arg
     if dtype.kind == "b" and error is not None:
         return [value, value ^ (error > 0)]
@@ -182,18 +182,18 @@ def _ends(arg: Bounded, dtype: DType) -> list[Array]:
 
 
 def _at_the_ends(op: Op, args: Sequence[Bounded]) -> Array:
-    """Returns by how much the result moves when the operands move within their bounds."""
+    """Returns the result's change if the operands move within their bounds."""
     rule, dtypes = ELEMENTWISE_RULES[op.code], [s.dtype for s in op.src]
     if op.code in (OpCode.CMPEQ, OpCode.CMPNE) or (op.code is OpCode.CAST and op.dtype.kind == "b"):
         return _where_they_meet(args)
     whole = any(arg.error is not None and dtype.is_int for arg, dtype in zip(args, dtypes))
     if whole and op.code not in MONOTONE or op.code is OpCode.IDIV and args[1].error is not None:
         return _unless_certain(op, args)
-    if whole:  # computed in float64, where they do not wrap
+    if whole:  # computed in float64, which does not wrap
         args = [Bounded(arg.value.astype(np.float64), arg.error) if d.is_int else arg for arg, d in zip(args, dtypes)]
     middle = rule(op, [double(arg.value, dtype) for arg, dtype in zip(args, dtypes)])
     ends = [_ends(arg, dtype) for arg, dtype in zip(args, dtypes)]
-    if op.code is OpCode.SQRT:  # of an interval the part from 0 on, if there is one
+    if op.code is OpCode.SQRT:  # only the nonnegative part of an interval
         ends = [[np.where(ends[0][-1] < 0, end, np.maximum(end, 0.0)) for end in ends[0]]]
     moved = np.zeros(np.shape(middle))
     for corner in itertools.product(*ends):
@@ -209,14 +209,14 @@ def _at_the_ends(op: Op, args: Sequence[Bounded]) -> Array:
 
 
 def _where_they_meet(args: Sequence[Bounded]) -> Array:
-    """Returns 1 where two intervals, or one and 0, have a number in common, so that equality is not certain."""
+    """Returns 1 if two intervals, or one and 0, overlap, so that equality is uncertain."""
     apart = _distance(args[0].value, args[1].value if len(args) > 1 else 0)
     reach = sum((_whole(arg) for arg in args), np.zeros(apart.shape))
     return np.where((reach > 0) & (apart <= reach), 1.0, 0.0)
 
 
 def _unless_certain(op: Op, args: Sequence[Bounded]) -> Array:
-    """Returns the bound of integers that anything may become of, but for a remainder by a divisor that is exact."""
+    """Returns infinity for uncertain integers, except for a remainder by an exact divisor."""
     (value, error), *others = args
     if op.code is OpCode.MOD and others[0].error is None and error is not None:
         below, above, by = value - error, value + error, np.abs(others[0].value.astype(np.float64))
@@ -245,7 +245,7 @@ def _with_roundings(op: Op, value: Array, args: Sequence[Bounded], moved: Array 
     if op.code in (OpCode.EXP, OpCode.EXP2):
         made = np.where(np.isneginf(args[0].value), 0.0, made)
     if op.code in (OpCode.SIN, OpCode.COS, OpCode.LOG, OpCode.LOG2):
-        made += np.where(np.isfinite(made), unit(op.dtype), 0.0)  # near their zeros
+        made += np.where(np.isfinite(made), unit(op.dtype), 0.0)  # near the function's zeros
     if op.code is OpCode.FMA:  # a processor without the instruction rounds the product, too
         a, b = (double(arg.value, op.dtype) for arg in args[:2])
         made = made + _rounding(a * b, op.dtype)
@@ -255,32 +255,32 @@ def _with_roundings(op: Op, value: Array, args: Sequence[Bounded], moved: Array 
 
 
 def _is_exact(op: Op, value: Array, args: Sequence[Bounded]) -> Array:
-    """Returns where every device has the same bits: operands are exact, and the result is not too small to be kept.
+    """Returns True for elements for which every device has the same bits: exact operands, no subnormal result.
 
-    An FMA, and a result of a narrow dtype that is computed in float32, may be rounded twice: exact where nothing is lost.
+    An FMA, and a narrow result computed in float32, may be rounded twice; exact if nothing is lost.
     """
     size, plain = np.abs(value.astype(np.float64)), [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
     certain = [_whole(arg) == 0 for arg in args]
     exact: Array = np.logical_and.reduce([np.broadcast_to(one, value.shape) for one in certain])
-    if op.code in (OpCode.MUL, OpCode.DIV):  # 0 times or by a number, whatever it is
+    if op.code in (OpCode.MUL, OpCode.DIV):  # an exact 0, multiplied or divided by anything
         nothing = [sure & (arg.value == 0) for sure, arg in zip(certain, args)]
         exact = exact | (size == 0) & (nothing[0] | nothing[1] & (op.code is OpCode.MUL))
     exact = exact & ((size == 0) | (size >= _least(op.dtype)))
     if op.code is OpCode.FMA:
-        product = plain[0] * plain[1]  # of two float32 it is exact
+        product = plain[0] * plain[1]  # exact for two float32
         return exact & (op.dtype.itemsize < 8) & (product.astype(op.dtype.numpy) == product) & (product + plain[2] == value)
     is_rounded_once = op.dtype.itemsize >= 4 or op.code is OpCode.CAST and op.src[0].dtype is dtypes.float32
     return exact if is_rounded_once else exact & np.equal(ELEMENTWISE_RULES[op.code](op, plain), value)
 
 
 def _rounding(value: Array, dtype: DType) -> Array:
-    """Returns half an ulp of each element, or what a number too small for all its bits may lose."""
+    """Returns half an ulp of each element, or the possible loss of a subnormal number."""
     size = np.abs(value.astype(np.float64))
     return np.where(np.isfinite(size), size * unit(dtype) + _least(dtype), 0.0)
 
 
 def _least(dtype: DType) -> float:
-    """Returns the least normal number, below which devices may give 0; of dtypes with few exponents the least number."""
+    """Returns the least normal number, below which devices may flush to 0; for small exponents, the least number."""
     exponent = 1 - dtype.exponent_bias
     return 2.0 ** (exponent if exponent < -100 else exponent + 1 - dtype.precision)
 
@@ -299,7 +299,7 @@ def _terms(op: Op, args: Sequence[Bounded]) -> int:
 
 
 def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array:
-    """Returns the bound of sums, of products of them, and of products of all elements along axes; integers do not round."""
+    """Returns the bound of sums, of sums of products, and of products along axes; integers do not round."""
     numbers = [i for i, s in enumerate(op.src) if op.code is not OpCode.SCATTER or i != 1]
     plain = [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
     sizes = [np.abs(a.astype(np.float64)) if i in numbers else a for i, a in enumerate(plain)]
@@ -310,7 +310,7 @@ def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables
     if not op.dtype.is_float:
         return np.where(np.isnan(moved), np.inf, moved)
     count = _terms(op, args)
-    # Narrow floats are added up in float32, but what is scattered meets in memory.
+    # Narrow floats are summed in float32, except scattered ones, which are added in memory.
     accumulating = unit(op.dtype) if op.code is OpCode.SCATTER else min(unit(op.dtype), 2.0**-24)
     chance = min(float(count), LAMBDA * math.sqrt(count))
     if op.code is OpCode.CONV and math.prod(args[1].value.shape[2:]) > 1:
@@ -321,12 +321,12 @@ def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables
         made = made + 2 * TF32_UNIT * magnitude
     error = moved + made + _rounding(value, op.dtype)
     if op.dtype.itemsize < 8 and _is_of_certain_terms(op, args):
-        error = np.where(np.isfinite(magnitude), error, 0.0)  # in any order a sum is what its infinities and NaN make it
+        error = np.where(np.isfinite(magnitude), error, 0.0)  # infinities and NaN decide a sum in any order
     return np.where(np.isnan(error), np.inf, error)
 
 
 def _is_of_certain_terms(op: Op, args: Sequence[Bounded]) -> bool:
-    """True for sums each of whose terms is certainly finite, or certainly not; a product's sign may not be certain."""
+    """True for sums whose terms are each certainly finite or certainly not; products need a certain sign."""
     if op.code is OpCode.MATMUL:
         return all(arg.error is None for arg in args)
     is_sum = op.code in (OpCode.REDUCE, OpCode.SCAN) and op.arg[0] is OpCode.ADD
@@ -345,7 +345,7 @@ def _rule_of_sizes(op: Op) -> Any:
 
 
 def _of_choices(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array:
-    """Returns the bound of a least or greatest element, of a condition on all or any, and of stores."""
+    """Returns the bound of an extreme element, of any/all conditions, and of stores."""
     if op.code is OpCode.SCATTER and op.arg[0] is None:
         return np.asarray(RULES[op.code](op, [_whole(args[0]), args[1].value, _whole(args[2])], variables))
     is_bool, rule = op.dtype.kind == "b", RULES[op.code]
@@ -364,7 +364,7 @@ def _of_choices(op: Op, value: Array, args: Sequence[Bounded], variables: Variab
 
 
 def _of_doubles(op: Op) -> Op:
-    """Returns an Op with float64 in the place of its numbers, but for the index of a SCATTER."""
+    """Returns an Op with float64 in place of its numbers, except for the index of a SCATTER."""
     is_index = [op.code is OpCode.SCATTER and i == 1 for i in range(len(op.src))]
     doubles = [Op(OpCode.PARAM, dtypes.float64, (), (i, s.shape)) for i, s in enumerate(op.src)]
     src = [s if keep else double for s, double, keep in zip(op.src, doubles, is_index)]
@@ -375,11 +375,11 @@ def _of_doubles(op: Op) -> Op:
 class Difference(NamedTuple):
     """The largest error of an array.
 
-    ulp:      in units in the last place of the element's value; integers count by 1
+    ulp:      in units in the last place of the element's value; for integers, in steps of 1
     share:    of the tolerance at that element; above 1 it is too large
-    wrong:    elements that are too far
-    at:       flat index of the element whose share is largest
-    unbounded: elements that may be anything
+    wrong:    number of elements outside the tolerance
+    at:       flat index of the element with the largest share
+    unbounded: number of elements without a bound
     """
 
     ulp: float
@@ -390,7 +390,7 @@ class Difference(NamedTuple):
 
 
 def difference(found: Array, expected: Array, error: Array | None, dtype: DType) -> Difference:
-    """Compares what a device has made with the meaning: twice the bound is allowed, and nothing where it is exact."""
+    """Compares a device's result with the meaning: the tolerance is twice the bound, and 0 for exact elements."""
     if not found.size:
         return Difference(0.0, 0.0, 0, 0, 0)
     far = _distance(found.reshape(-1), expected.reshape(-1))

@@ -1,9 +1,9 @@
-"""Bounds of what is read, written, ordered or chosen by integers and keys that rounding may change.
+"""Bounds of elements that are read, written, ordered or chosen by integers and keys with rounding errors.
 
 In:    a GATHER, a SCATTER, a SORT or a search for the greatest element, the arrays of its sources, and their bounds
-Out:   the bound of its result: a few neighbouring places are all looked at; where there are more, nothing is known
+Out:   the bound of its result: a few possible positions are all examined; with more, nothing is known
 
-    index 3, exact    x[3] as it is                      index 3 +- 1    the farthest of x[2], x[3], x[4] from x[3]
+    index 3, exact    the bound of x[3]               index 3 +- 1    the largest distance of x[2], x[3], x[4] from x[3]
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from picograd.evaluator.graph import RULES, Variables
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
-REACH_MAX = 4  # places to each side of an index
+REACH_MAX = 4  # positions on each side of an index
 
 
 def _offsets(error: Array) -> Iterator[Array]:
-    """Yields each integer that indices may be off by within their bounds; 0 where a bound is too large."""
+    """Yields each possible offset of indices within their bounds; 0 for a bound that is too large."""
     reach = np.where(error > REACH_MAX, 0, error).astype(np.int64)
     for offset in range(-int(reach.max(initial=0)), int(reach.max(initial=0)) + 1):
         yield np.clip(offset, -reach, reach)
 
 
 def of_gather(op: Op, value: Array, args: Sequence[Array], errors: Sequence[Array], variables: Variables) -> Array:
-    """Returns how far an element that is read may be off: by its own bound, and by those that may be read in its place."""
+    """Returns the bound of a gathered element: its own bound, and the distance of elements that may be read instead."""
     (x, index), axis, rule = args, op.arg[0], RULES[op.code]
     length = x.shape[axis]
     unknown = np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), np.inf)
-    own = np.concatenate([np.broadcast_to(errors[0], x.shape), unknown], axis)  # whose last place is that of any index
+    own = np.concatenate([np.broadcast_to(errors[0], x.shape), unknown], axis)  # its last: an unknown index
     error = np.zeros(value.shape)
     for offset in _offsets(errors[1]):
         at = index.astype(np.int64) + offset
@@ -46,10 +46,10 @@ def of_gather(op: Op, value: Array, args: Sequence[Array], errors: Sequence[Arra
 
 
 def of_scatter(op: Op, args: Sequence[Array], errors: Sequence[Array], certain: Array, variables: Variables) -> Array:
-    """Returns how far an element that is written may be off: what may come to it or leave it, beside a certain index.
+    """Returns the bound of a scattered element: updates that may move to it or away, beside the one for a certain index.
 
     Args:
-      certain:  the bound for the index as it is
+      certain:  the bound for exact indices
     """
     (base, index, updates), (code, axis, batch) = args, op.arg
     places = index.shape[batch:]
@@ -59,7 +59,7 @@ def of_scatter(op: Op, args: Sequence[Array], errors: Sequence[Array], certain: 
     size = np.abs(updates.astype(np.float64)) + errors[2] if adds else np.full(updates.shape, np.inf)
     may_come = np.where(is_open, size, 0.0)
     add, changed = op.replace(arg=(OpCode.ADD, axis, batch)), certain
-    is_lost = np.broadcast_to((errors[1] > REACH_MAX).reshape(along), updates.shape)  # and may come to any place
+    is_lost = np.broadcast_to((errors[1] > REACH_MAX).reshape(along), updates.shape)  # and may move to any position
     for offset in _offsets(errors[1]):
         near = np.where(is_lost, 0.0, may_come)
         changed = changed + RULES[op.code](add, [np.zeros(base.shape), index.astype(np.int64) + offset, near], variables)
@@ -69,7 +69,7 @@ def of_scatter(op: Op, args: Sequence[Array], errors: Sequence[Array], certain: 
 
 
 def extreme_beside(op: Op) -> Op | None:
-    """Returns the REDUCE if a comparison asks which elements of x equal the greatest, or the least, of them, else None."""
+    """Returns the REDUCE if a comparison asks which elements of x equal the greatest or least of them, else None."""
     x, other = op.src
     kept = other.src[0] if other.code is OpCode.EXPAND else other
     reduced = kept.src[0] if kept.code is OpCode.RESHAPE else kept
@@ -80,9 +80,9 @@ def extreme_beside(op: Op) -> Op | None:
 
 
 def of_extreme(reduced: Op, value: Array, error: Array) -> Array:
-    """Returns 1 where rounding decides whether an element is the extreme: where others are as near as bounds reach.
+    """Returns 1 if rounding may decide whether an element is the extreme: another one is within the bounds.
 
-    The extreme is compared with itself, and is what it is, whatever rounding does to it: only others make it uncertain.
+    The extreme equals itself with any rounding, so only other elements make it uncertain.
     """
     code, axes = reduced.arg
     keys = (-1.0 if code is OpCode.MIN else 1.0) * value.astype(np.float64)
@@ -93,7 +93,7 @@ def of_extreme(reduced: Op, value: Array, error: Array) -> Array:
 
 
 def of_sort(op: Op, args: Sequence[Array], error: Array, variables: Variables) -> Array:
-    """Returns the bound of an order: 0 where a key is apart from all that come before and after it, else infinity."""
+    """Returns the bound of an order: 0 if a key is separated from all before and after it, else infinity."""
     axis, descending, *count = op.arg
     keys = args[0].astype(np.float64)
     order = RULES[op.code](op.replace(src=op.src[:1], arg=(axis, descending)), args[:1], variables)

@@ -1,4 +1,4 @@
-"""`picograd.verify`: a function is run, and all that the engine computes for it is compared.
+"""`picograd.verify`: runs a function, and compares everything that the engine computes for it.
 
 In:    a function or a module, and its arguments
 Out:   a `Verdict`
@@ -23,27 +23,27 @@ from picograd_lab.verify.watch import Watcher, watching
 
 
 def verify(function: Callable[..., Any], *args: Any, against: Any = "numpy", **kwargs: Any) -> Verdict:
-    """Runs a function and compares every kernel that it runs, on the kernel's own inputs, with what it should give.
+    """Runs a function and compares every kernel that it runs, on the kernel's own inputs, with its meaning.
 
-    |found - meaning| <= 2 bound        (bound: what rounding may do to each element, by a running error analysis)
+    |found - meaning| <= 2 bound        (bound: the rounding error of each element, by a running error analysis)
 
-    What the function computes is compared, forward, backward and update alike: kernel by kernel, then each plan as a whole,
-    its rewrites and its memory. Gradients of a returned tensor that has none yet are computed, too.
+    Forward, backward and update are compared alike: kernel by kernel, then each plan as a whole, its rewrites and its
+    memory. Missing gradients of a returned tensor are computed, too.
     Jitted functions are traced again.
 
     Args:
-      function:  anything that can be called: a step of a training, a Module
-      args:      its arguments; what it changes stays changed, as without verify
-      against:   "numpy", the evaluator of picograd; a device, which runs the same kernels; or PyTorch's module of the
-                 same weights, where `function` is a module: outputs and gradients are compared, layer by layer
+      function:  any callable: a training step, a Module
+      args:      its arguments; changes of them stay, as without verify
+      against:   "numpy", picograd's evaluator; a device, which runs the same kernels; or PyTorch's module of the same
+      weights, if `function` is a module: outputs and gradients are compared, layer by layer
       kwargs:    its keyword arguments
 
-    Returns:   a Verdict, true where nothing deviates; it prints as a table, and of the first that deviates with its Ops,
-               the lines that made them and the smallest input that shows it
+    Returns:   a Verdict, true if nothing deviates; it prints as a table, with the first deviation's Ops, the user's lines
+    of code for them, and the smallest input that shows it
 
     Raises:
-      ArgumentError: a profile is being made, or a verification; a module drops elements, each time others.
-      DeviceError: there is no such device, or this machine cannot use it.
+      ArgumentError: a profile or a verification is active; or modules have random dropout, which differs between them.
+      DeviceError: the device is unknown, or this machine cannot use it.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]], device="CPU")
     >>> print(verify(lambda: (x @ x).sum().item()).sentence())
@@ -66,11 +66,11 @@ def verify(function: Callable[..., Any], *args: Any, against: Any = "numpy", **k
 
 
 def device_of(against: object) -> str | None:
-    """Returns the device to compare with, None for the evaluator.
+    """Returns the device to compare with; None for the evaluator.
 
     Raises:
-      ArgumentTypeError: it is not a device.
-      DeviceError: there is no such device, or this machine cannot use it.
+      ArgumentTypeError: the value is not a device.
+      DeviceError: the device is unknown, or this machine cannot use it.
     """
     if not isinstance(against, str):
         raise ArgumentTypeError(f'verify: against must be "numpy" or a device, got {type(against).__name__}.')
@@ -80,7 +80,7 @@ def device_of(against: object) -> str | None:
 
 
 def _gradients(result: Any, function: Any, args: tuple[Any, ...]) -> None:
-    """Computes what was returned, and its gradients by a module's parameters and by the arguments."""
+    """Computes the returned tensors, and their gradients by a module's parameters and by the arguments."""
     tensors = [part for part in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(part, Tensor)]
     for tensor in tensors:
         tensor.realize()

@@ -1,4 +1,4 @@
-"""Graphs of a kernel: each of its outputs over what the kernel reads, its phases put together.
+"""Graphs of a kernel: each of its outputs as a function of the kernel's inputs, across its phases.
 
 In:    a Kernel, and the arrays of its slots
 Out:   for each output its slot and a graph over PARAMs; values of PARAMs; the user's lines
@@ -25,7 +25,7 @@ from picograd.ir.text import parse_graph
 
 
 def values_of(kernel: Kernel) -> list[tuple[int, Op]]:
-    """Returns the slot of each output and its graph: what a later phase reads of an earlier one is part of it."""
+    """Returns the slot of each output and its graph, which includes the earlier phases that it reads."""
     made: dict[int, Op] = {}
     for phase in kernel.phases:
         outputs = [output for nest in phase for output in nest.outputs]
@@ -49,7 +49,7 @@ def in_params(
 
 
 def of_numbers(roots: Sequence[Op], variables: Mapping[str, int]) -> list[Op]:
-    """Returns graphs without bodies in which symbolic integers are numbers."""
+    """Returns graphs without bodies, with numbers in place of symbolic integers."""
     became: dict[Op, Op] = {}
     for op in toposort(roots):
         if op.code is OpCode.VARIABLE:
@@ -66,7 +66,7 @@ def _of_numbers(arg: Any, variables: Mapping[str, int]) -> Any:
 
 
 def cost(roots: Sequence[Op], variables: Mapping[str, int]) -> float:
-    """Returns about how many elements NumPy computes for graphs."""
+    """Returns the approximate number of elements that NumPy computes for graphs."""
     total = 0.0
     for op in toposort(roots):
         if op.code not in (OpCode.PARAM, OpCode.EXPAND, OpCode.CONST):
@@ -88,7 +88,7 @@ def reads_back(text: str) -> bool:
 
 
 def lines_in(roots: Sequence[Op]) -> tuple[Line, ...]:
-    """Returns the user's lines that made graphs, those of the results first."""
+    """Returns the lines of the user's code that made the graphs, those of the results first."""
     found: dict[Line, None] = {}
     for op in reversed(toposort(roots)):
         found.update(dict.fromkeys(lines_of(op)))

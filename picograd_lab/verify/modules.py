@@ -1,11 +1,11 @@
-"""A module beside one of PyTorch's with the same weights, layer by layer: outputs and gradients.
+"""Compares a module with a PyTorch module of the same weights, layer by layer: outputs and gradients.
 
 In:    two modules whose state_dict() has the same names and values, and arguments for their forward
 Out:   a `Verdict`, whose first mismatch is the first layer that deviates
 
-Layers are told by their names in named_modules(). Forward, a layer is complete before those that read it, and before the
-module that it is a part of, so the first whose output deviates has the fault. Backward it is the last one whose parameters
-or inputs have another gradient, for gradients come from the output: of the sum of all results times numbers drawn once.
+Layers are matched by their names in named_modules(). Forward, a layer finishes before its readers and before its parent
+module, so the first layer with a deviating output has the fault. Backward, it is the last layer whose parameters or
+inputs have a deviating gradient. The gradients are those of the sum of all results times fixed random numbers.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from picograd.record import Struct, field
 from picograd.tensor.tensor import Tensor
 from picograd_lab.verify.verdict import Held, Mismatch, Verdict
 
-ROUNDINGS_MAX = 2048.0  # of a layer, in units of its largest element: 1.2e-4 of float32
-GRADIENT_ROUNDINGS_MAX = 8 * ROUNDINGS_MAX  # which have gone through all layers twice
-CANCELLED_ROUNDINGS = 64.0  # of the largest gradient of all: one may be 0, as that of a bias before a normalization is
-SAME = 1e-6  # weights; running statistics, that both have updated, are rounded otherwise
+ROUNDINGS_MAX = 2048.0  # of a layer, relative to its largest element: 1.2e-4 in float32
+GRADIENT_ROUNDINGS_MAX = 8 * ROUNDINGS_MAX  # gradients pass through all layers twice
+CANCELLED_ROUNDINGS = 64.0  # of the largest gradient; a gradient may be 0, such as a bias's before a normalization
+SAME = 1e-6  # for weights; both update running statistics, with different roundings
 Array = np.ndarray[Any, Any]
 
 
 def is_torch_module(value: object) -> bool:
-    """True for a module of PyTorch's, which is loaded then."""
+    """True for a PyTorch module; PyTorch is loaded then."""
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch, "nn") and isinstance(value, torch.nn.Module)
 
 
 def verify_module(ours: Any, theirs: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Verdict:
-    """Compares a module with PyTorch's of the same weights.
+    """Compares a module with a PyTorch module of the same weights.
 
     Raises:
-      ArgumentError: `ours` is not a module, or modules drop elements, each its own.
+      ArgumentError: `ours` is not a module, or modules have random dropout, which differs between them.
     """
     if not isinstance(ours, Module):
         raise ArgumentError(f"verify: a module is compared with PyTorch's, got {type(ours).__name__}.")
@@ -62,13 +62,13 @@ def verify_module(ours: Any, theirs: Any, args: Sequence[Any], kwargs: Mapping[s
 
 
 def verify_modules_of(names: Mapping[str, Any]) -> Verdict:
-    """Compares the modules that a program has left: one of picograd's and one of PyTorch's, by the names of their weights.
+    """Compares the modules that a program has left: one of picograd and one of PyTorch, with the same names of weights.
 
     Args:
-      names:  the program's; `inputs` among them is a tensor, or a tuple of arguments
+      names:  the program's variables; `inputs` among them is a tensor, or a tuple of arguments
 
     Raises:
-      ArgumentError: there are no such modules, or no inputs.
+      ArgumentError: the modules or the inputs are missing.
     """
     theirs = [value for value in names.values() if is_torch_module(value)]
     for ours in [value for value in names.values() if isinstance(value, Module)]:
@@ -113,7 +113,7 @@ def _array(value: Any) -> Array:
 
 
 def _theirs(arg: Any) -> Any:
-    """Returns an argument as PyTorch's: a Tensor as one of its own."""
+    """Converts an argument for PyTorch: a Tensor to a torch tensor."""
     if not isinstance(arg, Tensor):
         return arg
     made = sys.modules["torch"].tensor(_array(arg))
@@ -121,7 +121,7 @@ def _theirs(arg: Any) -> Any:
 
 
 def _tensors(result: Any) -> list[Any]:
-    """Returns the tensors of a result, by their order."""
+    """Returns the tensors of a result, in order."""
     if isinstance(result, Mapping):
         return [part for value in result.values() for part in _tensors(value)]
     if isinstance(result, (tuple, list)):
@@ -132,8 +132,8 @@ def _tensors(result: Any) -> list[Any]:
 class Seen(Struct):
     """The run of a module.
 
-    outputs:  of each layer, in the order in which layers are complete
-    inputs:   of each layer without layers of its own, the tensors that gradients are passed on to
+    outputs:  output of each layer, in the order of completion
+    inputs:   tensors with gradients among the inputs of each layer without sublayers
     """
 
     outputs: dict[str, list[Array]] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Seen(Struct):
 
 @contextmanager
 def _seen(module: Any) -> Iterator[Seen]:
-    """Collects what each layer takes and gives inside the block."""
+    """Collects the inputs and outputs of each layer inside the block."""
     seen = Seen()
 
     def collect(name: str) -> Callable[..., None]:
@@ -171,10 +171,10 @@ def _compare(
     verdict: Verdict, what: str, part: str, found: Sequence[Array], expected: Sequence[Array], roundings: float,
     others: float = 0.0,
 ) -> None:  # fmt: skip
-    """Compares the arrays of a layer; each may differ by so many roundings of its largest element.
+    """Compares the arrays of a layer, with a tolerance in roundings of its largest element.
 
     Args:
-      others:  what is allowed beside that, in units of roundings
+      others:  additional tolerance, in units of roundings
     """
     held = Held(f"{what}, {part}", 1)
     verdict.kernels.append(held)
@@ -207,7 +207,7 @@ def _compare(
 def _compare_gradients(
     verdict: Verdict, ours: Module, theirs: Any, seen: Seen, expected: Seen, results: Sequence[Any], others: Sequence[Any]
 ) -> None:
-    """Compares the gradients of each layer's parameters and of what it was given, the last layer's first."""
+    """Compares the gradients of each layer's parameters and inputs, the last layer's first."""
     torch, rng = sys.modules["torch"], np.random.default_rng(0)
     weights = [rng.standard_normal(tuple(result.shape)).astype(_array(result).dtype) for result in results]
     pairs = [(a, b, w) for a, b, w in zip(results, others, weights) if a.requires_grad and b.requires_grad]

@@ -1,11 +1,10 @@
-"""The meaning of a graph before and after each pass, in float64: a rule that changes it is named.
+"""Compares the meaning of a graph before and after each pass, in float64, and names a rule that changes it.
 
 In:    the graphs of a plan before all passes, its Schedule, and its inputs
-Out:   a `Mismatch` that names the first pass, and of a table of rules the rule
+Out:   a `Mismatch` that names the first pass, and the rule if the pass is a table of rules
 
-Every float becomes a float64, so that roundings are out of the way, but for those of constants that a rule has folded. A
-second evaluation tells how much these may change, on inputs that are moved by a few roundings of the narrowest dtype: what
-differs by more is not a rounding.
+Every float becomes a float64, so that only the roundings of folded constants remain. A second evaluation estimates
+their effect, on inputs that differ by a few roundings of the narrowest dtype: a larger difference is not a rounding.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from picograd_lab.verify.rules import limited, which
 from picograd_lab.verify.verdict import Mismatch
 from picograd_lab.verify.walk import Step, memory_for, walk
 
-ROAD: Any = road  # the passes as it has them
-ROUNDINGS = 8  # by which inputs are moved
+ROAD: Any = road  # the passes, in its order
+ROUNDINGS = 8  # by which inputs differ
 SHOWN_OPS_MAX = 60
 
 
 # ---- graphs in float64 ----
 def in_double(roots: Sequence[Op]) -> list[Op]:
-    """Returns graphs in which every float is a float64; bits of a float are those of its own dtype."""
+    """Returns graphs with every float as a float64; bits of a float remain those of its own dtype."""
     return _in_double(map_bodies(roots, _in_double))
 
 
@@ -59,7 +58,7 @@ def _in_double(roots: Sequence[Op]) -> list[Op]:
 
 
 def wide(array: Array) -> Array:
-    """Returns an array of floats as float64, any other as it is."""
+    """Converts an array of floats to float64; returns any other unchanged."""
     return array if array.dtype.kind in "biu" else array.astype(np.float64)
 
 
@@ -68,7 +67,7 @@ Pass = tuple[str, Callable[[Sequence[Op]], Sequence[Op]]]
 
 
 def passes_of(target: Target) -> list[Pass]:
-    """Returns the passes over graphs of picograd/road.py, in order."""
+    """Returns the graph passes of picograd/road.py, in order."""
     return [
         ("written_out, which puts graphs in the place of gradients and formulas", ROAD.written_out),
         ("compose_attention", partial(ROAD.compose_attention, has_kernel=partial(has_kernel, target=target))),
@@ -82,12 +81,12 @@ def deviating_pass(
     graphs: Sequence[Op], schedule: Schedule, target: Target, values: Mapping[Op, Array], inputs: Sequence[Array],
     variables: Mapping[str, int], most: float,
 ) -> tuple[Mismatch | None, str]:  # fmt: skip
-    """Returns the first pass that changes what graphs mean, and why it could not be looked for.
+    """Returns the first pass that changes the meaning of graphs, and why it could not be searched.
 
     Args:
-      values: of the PARAMs of the graphs
-      inputs: those that the schedule reads
-      most:  a cost, above which NumPy would take long
+      values: values of the graphs' PARAMs
+      inputs: inputs of the schedule
+      most:  a cost above which NumPy would take too long
     """
     order = toposort(graphs)
     if any(op.code is OpCode.CUSTOM for op in order):
@@ -120,7 +119,7 @@ def values_by_slot(
     """Returns the value of each PARAM.
 
     Args:
-      unread:  by slot those that no kernel reads, which a wrong rule may have lost; for others any numbers do
+      unread:  by slot, PARAMs that no kernel reads, perhaps lost by a wrong rule; for others, any numbers suffice
     """
     read = {**unread, **{op.arg[0]: array for op, array in zip(schedule.inputs, inputs)}}
     rng = np.random.default_rng(0)
@@ -138,7 +137,7 @@ def _moved(array: Array, step: float, rng: np.random.Generator) -> Array:
     double = wide(array)
     if double.dtype.kind in "biu":
         return double
-    return double * (1 - step * rng.uniform(0, 2, double.shape))  # toward 0, where a number in 0 .. 1 may be asked for
+    return double * (1 - step * rng.uniform(0, 2, double.shape))  # towards 0, in case a number in 0 .. 1 is needed
 
 
 def _evaluate(roots: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
@@ -172,7 +171,7 @@ def _wide_dtype(dtype: DType) -> Any:
 
 
 def _noise(a: Array, b: Array, step: float) -> Array:
-    """Returns the tolerated distances: the change by inputs that are moved, and a step of the largest element."""
+    """Returns the tolerances: the change for inputs that differ slightly, plus a rounding of the largest element."""
     if a.dtype.kind in "biu":
         return np.where(a != b, np.inf, 0.0)
     with np.errstate(all="ignore"):
@@ -197,7 +196,7 @@ def _of_pass(
     name: str, apply: Callable[[Sequence[Op]], Sequence[Op]], before: Sequence[Op], wrong: tuple[int, str],
     values: Mapping[Op, Array], variables: Mapping[str, int], expected: Sequence[Array], noise: Sequence[Array],
 ) -> Mismatch:  # fmt: skip
-    """Returns the mismatch of a pass: of a table of rules the rule whose application is the first that matters."""
+    """Returns the mismatch of a pass; in a table of rules, that of the first rule application that matters."""
     number, fact = wrong
 
     def is_wrong(limit: int) -> bool:
@@ -217,6 +216,6 @@ def _of_pass(
 
 
 def _shown(roots: Sequence[Op]) -> str:
-    """Returns graphs as text, the last Ops of long ones."""
+    """Formats graphs; of long ones the last Ops."""
     lines = format_graph(roots).strip().splitlines()
     return "\n".join(lines if len(lines) <= SHOWN_OPS_MAX else ["...", *lines[-SHOWN_OPS_MAX:]])

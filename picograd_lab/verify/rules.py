@@ -1,10 +1,10 @@
-"""Rewrite rules counted, and stopped after a number of applications: a binary search names the rule that matters.
+"""Counts applications of rewrite rules and stops after a limit; a binary search names the rule that matters.
 
-In:    something that applies rules, and a question whose answer changes with them
+In:    a function that applies rules, and a question whose answer depends on them
 Out:   the rule, and the Op that it was applied to
 
-It is what LLVM's -opt-bisect-limit does: with no rule applied the answer is no, with all of them it is yes, and half-way
-between a limit with no and one with yes a third is tried.
+As with LLVM's -opt-bisect-limit: with no rule applied the answer is no, with all of them it is yes; the search halves the
+range between a limit with no and one with yes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Applied = tuple[str, Op]
 
 
 class Limited(PatternMatcher):
-    """A table of rules of which the first applications alone are made.
+    """A table of rules that makes only the first applications.
 
-    limit:      how many; None: all
-    applied:    each rule by name, with the Op that it was applied to, up to the limit
-    decisions:  of all, those that were refused too; a rule that is applied to the same Op once more is decided as before
+    limit:      number of applications; None: all
+    applied:    name of each applied rule, with its Op, up to the limit
+    decisions:  all decisions, refused ones included; the same rule on the same Op is decided as before
     """
 
     def __init__(self, rules: Iterable[Rule], limit: int | None):
@@ -36,11 +36,11 @@ class Limited(PatternMatcher):
 
     @property
     def count(self) -> int:
-        """Applications, each counted once."""
+        """Number of applications, each counted once."""
         return len(self.decisions)
 
     def rewrite(self, op: Op, **extra: Any) -> Any:
-        """Returns the result of the first rule that fits `op`, does not decline and is not refused, else None."""
+        """Returns the result of the first rule that matches `op`, does not decline and is not refused, else None."""
         for rule in self._by_code.get(op.code, ()):
             found: dict[str, Any] = {}
             if rule.pattern.match(op, found):
@@ -60,9 +60,9 @@ class Limited(PatternMatcher):
 
 @contextmanager
 def limited(limit: int | None = None) -> Iterator[Limited]:
-    """Makes the first `limit` applications of rules of algebra inside the block, or all, and counts them.
+    """Makes only the first `limit` applications of rules of algebra inside the block, or all, and counts them.
 
-    Other tables are as they were: what they take out no later pass knows, as LEAF or an operation that a target lacks.
+    Other tables stay complete, as later passes do not know the codes that they remove (LEAF, or one that a target lacks).
     """
     before = algebra.simplify
     seen = algebra.simplify = Limited(before.rules, limit)
@@ -73,7 +73,7 @@ def limited(limit: int | None = None) -> Iterator[Limited]:
 
 
 def which(apply: Callable[[], object], is_wrong: Callable[[int], bool]) -> Applied | None:
-    """Returns the first application with which the answer is yes; None where it is yes without any, or no with all.
+    """Returns the first application that makes the answer yes; None if the answer is yes without any, or no with all.
 
     Args:
       apply:     applies the rules

@@ -1,7 +1,7 @@
-"""`picograd verify SCRIPT`, or MODEL: runs a program as Python would, and compares all that picograd computes for it.
+"""`picograd verify SCRIPT` or MODEL: runs a program as Python would, and compares everything that picograd computes for it.
 
 In:    `VerifyConfig`, and the program's own arguments
-Out:   the program's output and exit status as without it; the verdict on standard error, and status 1 where it is wrong
+Out:   the program's output and exit status; the verdict on standard error, and status 1 if it is wrong
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from picograd_lab.verify.modules import verify_modules_of
 from picograd_lab.verify.verdict import Verdict
 from picograd_lab.verify.watch import Watcher, watching
 
-STOPPED = 130  # the exit status of a program that Ctrl-C has stopped
+STOPPED = 130  # the exit status of a program that Ctrl-C stops
 WRONG = 1
 
 
 class VerifyConfig(Record):
-    """Runs a program and compares every kernel with its meaning; other words behind it are the program's own."""
+    """Runs a program and compares every kernel with its meaning; words after the program are its own."""
 
-    # The program, or the name of a model that `picograd train` knows: picograd verify mnist --steps 20
+    # The program, or the name of a model of `picograd train`: picograd verify mnist --steps 20
     script: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SCRIPT|MODEL")]
-    # What to compare with: numpy; a device that runs the same kernels; or torch, beside numpy: the program then leaves a
-    # module, one of PyTorch's with the same weights, and their `inputs`.
+    # Reference: numpy; a device that runs the same kernels; or torch, in addition to numpy: the program must leave a
+    # module, a PyTorch module with the same weights, and their `inputs`.
     against: str = "numpy"
-    # File for a script that shows the first mismatch alone.
+    # File for a script that shows only the first mismatch.
     save: Path | None = None
 
 
 def own_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the words up to a program, with `--against` behind it, and those that belong to it; all do behind `--`.
+    """Splits the words into those up to a program, with `--against` after it, and the program's; after `--` all are its.
 
     >>> own_words(["verify", "--against", "C", "train.py", "--epochs", "3"])
     (['verify', '--against', 'C', 'train.py'], ['--epochs', '3'])
@@ -62,23 +62,23 @@ def own_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def verify_script(
     config: VerifyConfig, arguments: Sequence[str] = (), models: Mapping[str, Callable[[Sequence[str]], int]] = {}
 ) -> int:
-    """Runs `picograd verify`; returns the program's exit status, or 1 where something deviates.
+    """Runs `picograd verify`; returns the program's exit status, or 1 if a value deviates.
 
     Args:
       arguments: of the program
-      models:    what trains a model, by its name: (arguments): an exit status
+      models:    functions that train a model, by its name: (arguments) -> exit status
 
     Raises:
-      DataError:   there is no such program, or the script cannot be saved.
-      ArgumentError: PyTorch is to be compared with, and the program leaves no modules of the same weights, or no inputs.
-      DeviceError: there is no such device, or this machine cannot use it.
+      DataError:   the program does not exist, or the script cannot be saved.
+      ArgumentError: with --against torch, the program leaves no modules of the same weights, or no inputs.
+      DeviceError: the device is unknown, or this machine cannot use it.
     """
     is_torch = config.against.lower() == "torch"
     watcher = Watcher(None if is_torch else device_of(config.against))
     owner, train = os.getpid(), None if config.script.exists() else models.get(str(config.script))
     with watching(watcher):
         status = run_program(config.script, arguments) if train is None else train(arguments)
-    if os.getpid() != owner:  # a child of the program's that came here as its parent will
+    if os.getpid() != owner:  # a forked child of the program; its parent reports
         return status
     sys.stdout.flush()
     report(watcher.verdict, config)
@@ -90,10 +90,10 @@ def verify_script(
 
 
 def run_program(script: Path, arguments: Sequence[str]) -> int:
-    """Runs a program as `python SCRIPT` does, and returns its exit status; an error of its own is printed.
+    """Runs a program as `python SCRIPT` does, and returns its exit status; its own errors are printed.
 
     Raises:
-      DataError: it cannot be read.
+      DataError: the program cannot be read.
     """
     try:
         with tokenize.open(script) as file:
@@ -113,7 +113,7 @@ def run_program(script: Path, arguments: Sequence[str]) -> int:
         print(end.code, file=sys.stderr)
         return 1
     except BaseException as error:
-        own = error.__traceback__  # of this file, and the program's below it
+        own = error.__traceback__  # this file's frames, and the program's after them
         error = error.with_traceback(own.tb_next if own is not None else None)
         sys.excepthook(type(error), error, error.__traceback__)
         return STOPPED if isinstance(error, KeyboardInterrupt) else 1
@@ -121,9 +121,9 @@ def run_program(script: Path, arguments: Sequence[str]) -> int:
 
 
 def report(verdict: Verdict, config: VerifyConfig) -> None:
-    """Prints a verdict on standard error, and saves the script of its first mismatch."""
+    """Prints a verdict to standard error, and saves the script of its first mismatch."""
     if not verdict.runs:
-        if config.against.lower() != "torch":  # whose layers are compared after this
+        if config.against.lower() != "torch":  # torch's layers are compared afterwards
             print(f"verify: {config.script} computed nothing with picograd.", file=sys.stderr)
         return
     print(f"\n{verdict}", file=sys.stderr)

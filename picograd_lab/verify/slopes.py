@@ -1,15 +1,15 @@
-"""Chain rules beside slopes: each operation that a gradient went through, alone, in float64.
+"""Compares chain rules with slopes: each operation with a gradient, alone, in float64.
 
-In:    the Ops whose derivative is asked for while a block runs
-Out:   a `Mismatch` for each chain rule that gives another gradient than the operation's slope
+In:    the Ops that are differentiated while a block runs
+Out:   a `Mismatch` for each chain rule whose gradient is not the operation's slope
 
     <gradient of <out, w> by x, d>  =  (<out(x + h d), w> - <out(x - h d), w>) / 2h        for any d, w
 
-An Op is asked once for each form: its opcode, argument, dtypes and shapes. Its sources become inputs with numbers drawn for
-it, so that the error of one rule does not spread to the next; a long elementwise Op or product is asked on short sources.
-Where two steps h disagree a kink is near, and other numbers are tried, as where a function has no value. A function of a
+An Op is compared once for each form: its opcode, argument, dtypes and shapes. Its sources become inputs with random
+numbers, so that the error of one rule does not spread to the next; a long elementwise Op or product gets short sources.
+If two steps h disagree, a kink is near, and other numbers are drawn; the same if a function has no value. A function of a
 symmetric matrix reads half of it, so its matrix and d are symmetric. The gradient at constant rank differs from the slope
-where singular values are left out, so none is.
+if singular values are dropped, so none are.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from picograd_lab.verify.passes import in_double
 from picograd_lab.verify.verdict import Mismatch
 
 STEP = 1e-6
-TOLERANCE = 1e-5  # of a slope whose two steps agree: h**2 of the third derivative, 1e-16 / h of rounding
+TOLERANCE = 1e-5  # of a slope with two agreeing steps: h**2 of the third derivative, 1e-16 / h of rounding
 ELEMENTS_MAX = 1 << 16
 SHORT = (7,)
-WEIGHTS = 100  # slots of the gradients that arrive
+WEIGHTS = 100  # slots of the incoming gradients
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 SCRIPT = '''"""{said}"""
 
@@ -54,21 +54,21 @@ from picograd_lab.verify.slopes import check_gradient
 """)
 check_gradient(op, {results}, {needed})
 '''
-DRAWS: tuple[Draw, ...] = (  # the first where the operation is smooth decides
+DRAWS: tuple[Draw, ...] = (  # the first one where the operation is smooth decides
     lambda rng, shape: rng.standard_normal(shape),
     lambda rng, shape: rng.uniform(0.5, 1.5, shape),
     lambda rng, shape: rng.uniform(-0.9, 0.9, shape),
 )
-SYMMETRIC = frozenset({"cholesky", "eigh", "eigvalsh"})  # functions of the host of such matrices
-OF_CONSTANT_RANK = frozenset({"pinv"})  # whose sources behind the first say which singular values are left out
-MODES: Any = modes  # whose functions are replaced while rules are recorded
+SYMMETRIC = frozenset({"cholesky", "eigh", "eigvalsh"})  # host functions of symmetric matrices
+OF_CONSTANT_RANK = frozenset({"pinv"})  # sources after the first choose the dropped singular values
+MODES: Any = modes  # its functions are replaced while rules are recorded
 
 
 class Asked(NamedTuple):
-    """An Op whose gradient was asked for, over PARAMs in float64.
+    """An Op that was differentiated, over PARAMs in float64.
 
-    results:  numbers of its results that gradients arrive at; () where it has one
-    needed:   sources whose gradients are asked for
+    results:  numbers of its results with gradients; () for a single result
+    needed:   sources that need gradients
     rules:    the derivative table
     """
 
@@ -81,7 +81,7 @@ class Asked(NamedTuple):
 
 
 class Slopes:
-    """The Ops that were asked for, by their forms.
+    """The differentiated Ops, by their forms.
 
     skipped:  forms that are too large
     """
@@ -91,7 +91,7 @@ class Slopes:
         self.skipped: set[Any] = set()
 
     def note(self, op: Op, results: tuple[int, ...], needed: Sequence[int], rules: PatternMatcher) -> None:
-        """Notes an Op once for each form."""
+        """Records an Op once for each form."""
         row = rules.find(op)
         name = row[0].name if row is not None else ""
         key = (name, op.arg, results, *needed, *((s.dtype, s.shape, const_value(s)) for s in op.src))
@@ -120,7 +120,7 @@ def check_gradient(op: Op, results: Sequence[int], needed: Sequence[int]) -> Non
       results, needed:  as those of `Asked`
 
     Raises:
-      Wrong: a gradient is another.
+      Wrong: a gradient differs from its slope.
     """
     (double,) = in_double([op])
     found = _mismatch(Asked(double, op, tuple(results), tuple(needed), chain_rules, ()))
@@ -129,7 +129,7 @@ def check_gradient(op: Op, results: Sequence[int], needed: Sequence[int]) -> Non
 
 
 def _mismatch(asked: Asked) -> Mismatch | None:
-    """Returns the mismatch of a rule on the first numbers that decide."""
+    """Returns the mismatch of a rule for the first numbers that decide."""
     rng = np.random.default_rng(0)
     for draw in DRAWS:
         try:
@@ -143,7 +143,7 @@ def _mismatch(asked: Asked) -> Mismatch | None:
 
 @contextmanager
 def recorded_rules() -> Iterator[Slopes]:
-    """Notes every Op whose derivative is asked for inside the block."""
+    """Records every Op that is differentiated inside the block."""
     found, one, several = Slopes(), modes.source_gradients, modes.several_gradients
 
     def of_one(op: Op, grad: Op, needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
@@ -163,7 +163,7 @@ def recorded_rules() -> Iterator[Slopes]:
 
 
 def _alone(op: Op) -> Op | None:
-    """Returns an Op over PARAMs and constants, on short ones where the rule does not depend on shapes; None: too large."""
+    """Returns an Op over PARAMs and constants, short ones if the rule does not depend on shapes; None: too large."""
     shapes = [tuple(map(int, s.shape)) for s in op.src]
     if max([op.numel, *(s.numel for s in op.src)]) > ELEMENTS_MAX:
         if op.code in ELEMENTWISE:
@@ -181,7 +181,7 @@ def _alone(op: Op) -> Op | None:
             src.append(_number(source, shape) or Op(OpCode.PARAM, source.dtype, (), (len(src), shape)))
     own = dict(zip(reversed(op.src), reversed(src)))
     for i, source in enumerate(op.src):
-        if source.code in COMPARE:  # a row may be about what was compared, as that of relu is
+        if source.code in COMPARE:  # a rule may depend on the compared values, such as relu's
             compared: list[Op] = []
             for s in source.src:
                 given = _number(s, shapes[i]) or own.get(s)
@@ -191,13 +191,13 @@ def _alone(op: Op) -> Op | None:
 
 
 def _number(source: Op, shape: tuple[int, ...]) -> Op | None:
-    """Returns a constant in a shape, if the source is one."""
+    """Returns a constant broadcast to a shape, if the source is one."""
     value = const_value(source)
     return None if value is None or not np.isfinite(value) else filled(value, source.dtype, shape)
 
 
 def _held(asked: Asked, draw: Draw, rng: np.random.Generator) -> tuple[Mismatch | None, bool]:
-    """Returns the mismatch on some numbers, and whether they decide."""
+    """Returns the mismatch for some numbers, and whether they decide."""
     op = asked.op
     outputs = [Op(OpCode.OUTPUT, float64, (op,), i) for i in asked.results] or [op]
     arrays = {s: _numbers(op, s, draw, rng) for s in toposort([op]) if s.code is OpCode.PARAM}
@@ -234,7 +234,7 @@ def _held(asked: Asked, draw: Draw, rng: np.random.Generator) -> tuple[Mismatch 
 def _slope(
     outputs: Sequence[Op], weights: Sequence[Array], arrays: Mapping[Op, Array], source: Op, direction: Array, step: float
 ) -> float:
-    """Returns the slope of the weighted sum of the results; results are subtracted one by one, for some may be huge."""
+    """Returns the slope of the weighted sum of results; results are subtracted separately, since some may be huge."""
     ends = [evaluate(outputs, {**arrays, source: arrays[source] + h * direction}) for h in (step, -step)]
     return sum(float(((a - b) * weight).sum()) for a, b, weight in zip(*ends, weights)) / (2 * step)
 
@@ -250,6 +250,6 @@ def _numbers(op: Op, source: Op, draw: Draw, rng: np.random.Generator) -> Array:
         return drawn @ drawn.swapaxes(-1, -2) + np.eye(shape[-1]) if _is_of_symmetric(op) else drawn
     if source.dtype.kind == "b":
         return np.asarray(rng.integers(0, 2, shape), np.bool_)
-    axis = {OpCode.GATHER: 0, OpCode.SCATTER: 1}.get(op.code)  # of an index: its place in the argument
+    axis = {OpCode.GATHER: 0, OpCode.SCATTER: 1}.get(op.code)  # the argument's position of an index's axis
     length = 4 if axis is None else max(1, int(str(op.src[0].shape[op.arg[axis]])))
     return np.asarray(rng.integers(0, length, shape), source.dtype.numpy)

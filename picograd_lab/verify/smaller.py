@@ -1,11 +1,11 @@
-"""The smallest input that still shows a wrong kernel, pass or chain rule, and a program that shows it alone.
+"""Finds the smallest input that still shows a wrong kernel, pass or chain rule, and a script that shows only this.
 
-In:    a kernel, the slot of the output that is wrong, and what it was given; or graphs that a pass changes
-Out:   `Reproduction`: its Ops made few and short, in words, and as a script
+In:    a kernel, the slot of its wrong output, and its inputs; or graphs that a pass changes
+Out:   `Reproduction`: few Ops on short inputs, in words and as a script
 
-The output's graph is compiled alone. Where it is wrong then, too, it is made smaller as long as it stays wrong: parts of it
-become inputs with their values (picograd_lab/fuzz/failures.py), a block of the output is computed instead of all, sums
-have half as many terms, inputs become 0 or 1. Where it is right, the script has the kernel as it was.
+The output's graph is compiled alone. If it is still wrong, it is reduced while it stays wrong: parts of it become inputs
+with their values (picograd_lab/fuzz/failures.py), a block replaces the whole output, sums lose half of their terms, inputs
+become 0 or 1. If it is right, the script has the original kernel.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ SCRIPT_ELEMENTS_MAX = 20_000
 
 
 class Reproduction(Record):
-    """A kernel that is wrong, made small.
+    """A reduced wrong kernel.
 
-    ops:     its graph as text; "" where it was not made smaller
-    said:    a sentence on how it was made small
-    script:  a program that raises `Wrong`; "" where there is none
+    ops:     its graph as text; "" if it was not reduced
+    said:    a sentence on the reduction
+    script:  a program that raises `Wrong`; "" if there is none
     """
 
     ops: str
@@ -50,10 +50,10 @@ class Reproduction(Record):
 
 
 def check_graph(graph: Graph, device: str) -> None:
-    """Compares what a device makes of a graph with the evaluator's value of it.
+    """Compares a device's result for a graph with the evaluator's value.
 
     Raises:
-      Wrong: an element of a root is farther away than rounding explains.
+      Wrong: an element of a root differs by more than rounding explains.
     """
     meanings = bounded(graph.roots, graph.arrays)
     for number, (root, found, meaning) in enumerate(zip(graph.roots, run_on(device, graph.roots, graph.arrays), meanings)):
@@ -67,14 +67,14 @@ def check_graph(graph: Graph, device: str) -> None:
 
 
 def check_kernel(text: str, arrays: Mapping[int, Array], device: str) -> None:
-    """Compares what a device makes of a kernel with the evaluator's values of it.
+    """Compares a device's results for a kernel with the evaluator's values.
 
     Args:
-      text:    of the kernel, by format_kernel
-      arrays:  by slot, for those that it reads or writes
+      text:    the kernel, by format_kernel
+      arrays:  arrays by slot, for inputs and outputs
 
     Raises:
-      Wrong: an element of an output is farther away than rounding explains.
+      Wrong: an element of an output differs by more than rounding explains.
     """
     kernel = parse_kernel(text)
     (code,) = compiler_for(device).executables([kernel])
@@ -92,10 +92,10 @@ def check_kernel(text: str, arrays: Mapping[int, Array], device: str) -> None:
 
 
 def check_passes(graph: Graph, device: str) -> None:
-    """Compares what a graph means before all passes with what it means after each, and as kernels of a device.
+    """Compares the meaning of a graph before all passes with that after each, and with a device's kernels.
 
     Raises:
-      Wrong: a pass changes it by more than constants that are folded explain.
+      Wrong: a pass changes it by more than folded constants explain.
     """
     found = _of_passes(graph, device)
     if found is not None:
@@ -111,7 +111,7 @@ def _of_passes(graph: Graph, device: str) -> Mismatch | None:
 
 
 def reproduction_of_pass(roots: Sequence[Op], values: Mapping[Op, Array], device: str, found: Mismatch) -> Reproduction:
-    """Returns a graph that a pass changes, on the smallest inputs found."""
+    """Reduces the inputs of a graph that a pass changes as far as possible."""
 
     def check(graph: Graph, device: str) -> None:
         smaller = _of_passes(graph, device)
@@ -123,7 +123,7 @@ def reproduction_of_pass(roots: Sequence[Op], values: Mapping[Op, Array], device
 
 
 def reproduction(kernel: Kernel, slot: int, given: Sequence[Array], device: str) -> Reproduction:
-    """Returns a wrong output of a kernel on the smallest inputs found."""
+    """Reduces the inputs of a kernel with a wrong output as far as possible."""
     text = format_kernel(kernel)
     used = {i: given[i] for i, param in enumerate(kernel.params) if param.role in ("in", "inout")}
     try:
@@ -141,10 +141,10 @@ def reproduction(kernel: Kernel, slot: int, given: Sequence[Array], device: str)
 
 
 def _made_small(graph: Graph, fails: _Fails, name: str) -> Reproduction:
-    """Returns a graph on the smallest inputs found; nothing where it does not fail.
+    """Reduces the inputs of a graph that fails; empty for a graph that does not.
 
     Args:
-      name:  of the function of this file by which the script checks it
+      name:  function of this file for the script's check
     """
     if not fails(graph):
         return Reproduction("", "", "")
@@ -156,10 +156,10 @@ def _made_small(graph: Graph, fails: _Fails, name: str) -> Reproduction:
 
 
 class _Fails:
-    """True for a graph that is wrong on a device; after many questions for none.
+    """A predicate that is true for graphs that are wrong on a device; after many questions always false.
 
     check:  (graph, device): raises Wrong
-    said:   what the last wrong one is told by
+    said:   message about the last wrong graph
     """
 
     def __init__(self, check: Callable[[Graph, str], None], device: str):
@@ -174,13 +174,13 @@ class _Fails:
         except Wrong as error:
             self.said = str(error)
             return True
-        except Exception:  # of what is wrong there: on other shapes it may raise anything
+        except Exception:  # a wrong pass may raise anything for other shapes
             return False
         return False
 
 
 def _size(graph: Graph) -> tuple[int, int]:
-    """Returns how many Ops a graph has, and how many elements its inputs."""
+    """Returns the number of Ops of a graph, and of the elements of its inputs."""
     return len(toposort(graph.roots)), sum(array.size for array in graph.arrays.values())
 
 
@@ -195,7 +195,7 @@ def _smaller(graph: Graph, fails: _Fails) -> Graph:
                 graph = simple
                 break
     fails.checks = 0
-    fails(graph)  # for its words
+    fails(graph)  # for its description
     return graph
 
 
@@ -214,7 +214,7 @@ def _halves(graph: Graph) -> Iterator[Graph]:
 
 
 def _with_terms(graph: Graph, op: Op, axes: Sequence[int]) -> Iterator[Graph]:
-    """Yields graphs in which a sum runs over half of an axis of each operand."""
+    """Yields graphs whose sum covers half of an axis of each operand."""
     for part in _parts(every(op.src[0].shape)[axes[0]][1]):
         src = []
         for s, axis in zip(op.src, axes):
@@ -224,14 +224,14 @@ def _with_terms(graph: Graph, op: Op, axes: Sequence[int]) -> Iterator[Graph]:
 
 
 def _parts(length: int) -> list[tuple[int, int]]:
-    """Returns the halves of an axis, and all but its last and its first element."""
+    """Returns the halves of an axis, and the ranges without the last and without the first element."""
     if length < 2:
         return []
     return list(dict.fromkeys([(0, length // 2), (length // 2, length), (0, length - 1), (1, length)]))
 
 
 def _on_blocks(graph: Graph, root: Op) -> Graph:
-    """Returns a graph with a smaller input in the place of each block of an input."""
+    """Returns a graph with a smaller input in place of each block of an input."""
     arrays = dict(graph.arrays)
     slot = 1 + max([op.arg[0] for op in arrays], default=-1)
     places: dict[Op, Op] = {}

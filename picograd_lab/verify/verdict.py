@@ -1,7 +1,7 @@
-"""The records of what `verify` has looked at, and their table.
+"""Records of `verify`'s comparisons, and their table.
 
-In:    kernels, plans and gradients that were held beside their meaning
-Out:   `Verdict`, which prints as a table and, for the first that deviates, says all that is known of it
+In:    compared kernels, plans and gradients
+Out:   `Verdict`, which prints as a table with all known facts about the first deviation
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ ROWS_MAX, LINES_MAX = 8, 4
 
 
 class Held(Struct):
-    """One kernel of a plan, and the worst that was seen of it.
+    """One kernel of a plan, and its worst error.
 
-    name:      of the kernel
-    runs:      runs in which it was compared; steps of a loop count
+    name:      the kernel's name
+    runs:      number of compared runs; steps of a loop count
     ulp:       the largest error, in units in the last place
     share:     the largest error as a share of the tolerance; above 1 is a mismatch
-    is_sample: some elements of each output were compared, for the evaluator would take long for all
-    unbounded: elements of which nothing is known, for rounding may change an index or an order that they depend on
-    note:      the reason why it was not compared
+    is_sample: only some elements of each output were compared, since the evaluator would take too long for all
+    unbounded: number of elements without a bound, since rounding may change an index or an order that they depend on
+    note:      why it was not compared
     """
 
     name: str
@@ -37,13 +37,13 @@ class Held(Struct):
 
 
 class Mismatch(Record):
-    """One thing that deviates from its meaning.
+    """One deviation from the meaning.
 
-    what:    what deviates, in a few words: "kernel reduce_32", "the rules of simplify", "the memory of a plan"
-    fact:    how far, and where
+    what:    the deviating part, in a few words: "kernel reduce_32", "the rules of simplify", "the memory of a plan"
+    fact:    the size and the place of the deviation
     ops:     its Ops as text
-    lines:   the user's lines that made them
-    script:  a program that shows it alone; "" where there is none
+    lines:   the user's lines for these Ops
+    script:  a program that shows only this; "" if there is none
     """
 
     what: str
@@ -61,16 +61,16 @@ class Mismatch(Record):
 
 
 class Verdict(Struct):
-    """The result of a verification; true where nothing deviates.
+    """The result of a verification; true if nothing deviates.
 
-    against:     what they were held against
+    against:     the reference
     compared:    "kernels", or "layers" of a module: outputs and gradients
     kernels:     each kernel of each plan
-    mismatches:  in the order in which they were found: the first is the culprit, later ones may follow from it
-    plans:       plans that were looked at
-    runs:        their runs; `watched` of them were compared
-    gradients:   operations whose chain rule was held against slopes
-    notes:       what could not be compared, and why
+    mismatches:  in the order of discovery; the first is the culprit, later ones may follow from it
+    plans:       number of plans
+    runs:        number of their runs; `watched` of them were compared
+    gradients:   number of operations whose chain rule was compared with slopes
+    notes:       parts that could not be compared, with reasons
     """
 
     against: str = "the evaluator"
@@ -85,7 +85,7 @@ class Verdict(Struct):
 
     @property
     def is_right(self) -> bool:
-        """True where nothing deviates."""
+        """True if nothing deviates."""
         return not self.mismatches
 
     def __bool__(self) -> bool:
@@ -93,11 +93,11 @@ class Verdict(Struct):
 
     @property
     def first(self) -> Mismatch | None:
-        """The first that deviates, or None."""
+        """The first mismatch, or None."""
         return self.mismatches[0] if self.mismatches else None
 
     def note(self, text: str) -> None:
-        """Adds a remark, once."""
+        """Adds a remark once."""
         if text not in self.notes:
             self.notes.append(text)
 

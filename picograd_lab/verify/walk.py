@@ -1,7 +1,7 @@
-"""A schedule run item by item on arrays of the host, each kernel on inputs of its own.
+"""Runs a schedule item by item on arrays of the host, each kernel on its own inputs.
 
 In:    a Schedule, an array for each of its inputs, and a function that runs one kernel
-Out:   an array for each of its buffers; `Alone`: one kernel of a device, which is that function
+Out:   an array for each of its buffers; `Alone`: such a function, for one kernel of a device
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Array = np.ndarray[Any, Any]
 class Step(Record, eq=False):
     """A kernel that is about to run.
 
-    number:  of its item among `Schedule.kernel_items()` of the whole schedule
+    number:  number of its item among `Schedule.kernel_items()` of the whole schedule
     item:    the kernel, with the numbers of its buffers
-    turn:    which step of its loop it is; 0 outside of loops
+    turn:    step of its loop; 0 outside of loops
     """
 
     number: int
@@ -50,10 +50,10 @@ def walk(
     """Runs a schedule's items in order, loops step by step; `execute` writes the outputs of one kernel into its arrays.
 
     Args:
-      memory:    an array for each buffer, of `memory_for`
-      dtype_of:  of the arrays, by the dtypes of buffers
-      first:     the number of its first kernel
-      turn:      the step of the loop whose body it is
+      memory:    an array for each buffer, by `memory_for`
+      dtype_of:  dtypes of the arrays, by dtypes of buffers
+      first:     number of the first kernel
+      turn:      step of the loop whose body runs
     """
     number = first
     for item in schedule.items:
@@ -93,7 +93,7 @@ def _walk_loop(
 def memory_for(
     schedule: Schedule, inputs: Sequence[Array], variables: Mapping[str, int], dtype_of: NumpyDtype = _own
 ) -> list[Array]:
-    """Returns an array of its own for each buffer: no two share memory, and what is to be written holds nonsense."""
+    """Returns a separate array for each buffer; outputs are filled with garbage."""
     memory = []
     for use in schedule.buffers:
         if use.role == "input":
@@ -106,7 +106,7 @@ def memory_for(
 
 
 def memory_as_planned(schedule: Schedule, inputs: Sequence[Array], variables: Mapping[str, int]) -> list[Array]:
-    """Returns an array for each buffer where the schedule has it: temporaries share the arena, or an output's memory."""
+    """Returns an array for each buffer as planned by the schedule: temporaries share the arena, or an output's memory."""
     arena = np.full(schedule.arena_nbytes, 0x7F, np.uint8)
     memory = memory_for(schedule, inputs, variables)
     written = {use.source: i for i, use in enumerate(schedule.buffers) if use.role == "output"}
@@ -126,7 +126,7 @@ def outputs_of(schedule: Schedule, memory: Sequence[Array]) -> list[Array]:
 
 # ---- memory of a device ----
 def on_host(buffer: Buffer) -> Array:
-    """Returns a copy of what a buffer holds."""
+    """Returns a copy of a buffer's contents."""
     array = np.empty(buffer.numel, buffer.dtype.numpy)
     if buffer.numel:
         compiler_for(buffer.device).device.copy_out(buffer.memory, array)
@@ -143,7 +143,7 @@ def on_device(array: Array, dtype: DType, device: str) -> Buffer:
 
 
 class Alone:
-    """One kernel of a device as a plan of its own, which is given all of its memory."""
+    """One kernel of a device as its own plan, which gets all of its memory."""
 
     def __init__(self, item: ScheduleItem, code: Executable, device: str):
         self.device, self.params = device, code.params[: len(item.buffers)]
@@ -157,10 +157,10 @@ class Alone:
         self.plan = Plan(schedule, (code,), uses, run)
 
     def __call__(self, arrays: Sequence[Array], variables: Mapping[str, int]) -> None:
-        """Runs the kernel on copies of the arrays, and writes what it has made into them.
+        """Runs the kernel on copies of the arrays, and writes its results into them.
 
         Raises:
-          Refused: a CHECK does not let an index pass.
+          Refused: a CHECK rejects an index.
         """
         buffers: list[Buffer] = []
         for place, use in enumerate(self.plan.outputs):

@@ -1,16 +1,16 @@
-"""Watches the plans of a program: each kernel on its own inputs, each plan as a whole, beside their meaning.
+"""Watches the plans of a program: compares each kernel on its own inputs, and each plan as a whole, with their meaning.
 
-In:    plans as the engine makes and runs them (picograd/look.py, `Profiling.recorder`)
+In:    the plans that the engine makes and runs (picograd/look.py, `Profiling.recorder`)
 Out:   a `Verdict`
 
-A plan runs as it always does, on copies of whose inputs it is then done once more, in three steps. The error of one kernel
-does not spread to the next, for each kernel is given what the device itself has computed before it.
+A plan runs normally, and then again on copies of its inputs, in three steps. The error of one kernel does not spread to
+the next, since each kernel gets the inputs that the device itself has computed.
 
-    kernels   each alone, beside the evaluator's value of its Ops (bounds.py), or beside another device
-    memory    the whole run gives the same bits as the kernels alone; inputs that no output replaces are as they were
-    rules     what the kernels mean is what the graph meant before any pass rewrote it (passes.py)
+    kernels   each kernel alone is compared with the evaluator's value of its Ops (bounds.py), or with another device
+    memory    the whole run has the same bits as the kernels alone; inputs that no output replaces are unchanged
+    rules     the kernels' meaning is the meaning of the graph before any rewriting pass (passes.py)
 
-At the end each operation that a gradient went through is compared with its slope (slopes.py).
+At the end each differentiated operation is compared with its slope (slopes.py).
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from picograd_lab.verify.verdict import Held, Mismatch, Verdict
 from picograd_lab.verify.walk import Alone, Array, Step, memory_as_planned, memory_for, on_host, outputs_of, walk
 
 MISMATCHES_MAX = 16
-COST_MAX = 1 << 24  # of a kernel that is compared whole: elements that NumPy computes, about a second
-ALWAYS_COMPARED = 3  # runs of a plan; of later ones the 4th, 8th, 16th, ...
-TURNS_COMPARED = 3  # steps of a loop, and its last
-IN_PARTS = re.compile(r"_split$|_by_.*")  # what the code of a kernel has behind its name that is not all generated
+COST_MAX = 1 << 24  # limit for whole comparison of a kernel: elements that NumPy computes, about a second
+ALWAYS_COMPARED = 3  # first runs of a plan; after them the 4th, 8th, 16th, ...
+TURNS_COMPARED = 3  # first steps of a loop; also its last
+IN_PARTS = re.compile(r"_split$|_by_.*")  # suffixes of kernels' names that are not fully generated
 
 
 class Watched(NamedTuple):
-    """A plan that is watched.
+    """A watched plan.
 
-    graphs:    over PARAMs, as they were before any pass
-    schedule:  made of them once more, for a plan keeps no Ops; None where it is another than the plan's
+    graphs:    over PARAMs, before any pass
+    schedule:  computed again from them, since a plan keeps no Ops; None if it differs from the plan's
     held:      its kernels, by `schedule.kernel_items()`
-    unread:    by slot the inputs of the graphs that no kernel reads, as they were when the plan was made
-    runs:      counted
+    unread:    by slot, inputs of the graphs that no kernel reads, with their values when the plan was made
+    runs:      number of runs
     """
 
     plan: Plan
@@ -73,7 +73,7 @@ class Watched(NamedTuple):
 
 
 class Watcher(Recorder):
-    """Compares what runs while it is the recorder of `Profiling`.
+    """Compares the plans that run while it is the recorder of `Profiling`.
 
     against:  None for the evaluator, or a device
     """
@@ -88,7 +88,7 @@ class Watcher(Recorder):
 
     # ---- what the engine calls ----
     def learn(self, plan: Plan, roots: Sequence[Op], form: Template, device: str, began: float | None) -> None:
-        """Notes which Ops the kernels of a plan compute."""
+        """Records the Ops of a plan's kernels."""
         if self._is_busy or id(plan) in self._watched:
             return
         if device in (EVALUATOR, COMPUTES_NOTHING):
@@ -111,7 +111,7 @@ class Watcher(Recorder):
     def run(
         self, plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool
     ) -> None:
-        """Runs a plan, then each of its kernels on copies of what it was given."""
+        """Runs a plan, then each of its kernels on copies of its inputs."""
         watched = self._watched.get(id(plan))
         if self._is_busy or watched is None:
             plan.run(inputs, outputs, variables, may_stop)
@@ -138,7 +138,7 @@ class Watcher(Recorder):
                 self._hold_rules(watched, before, variables)
 
     def hold_slopes(self, slopes: Slopes) -> None:
-        """Compares the gradient of each operation with its slope."""
+        """Compares the gradient of each differentiated operation with its slope."""
         with self._aside():
             for mismatch in slopes.mismatches():
                 self._add(mismatch)
@@ -147,23 +147,23 @@ class Watcher(Recorder):
             self.verdict.note(f"the gradients of {len(slopes.skipped)} operations are too large to compare with slopes")
 
     def is_forked(self) -> None:
-        """Notes that a process is forked."""
+        """Records that a process is forked."""
         if Profiling.recorder is self:
             self.verdict.note("the program forks; what is computed in its children is not compared")
 
     def leave(self) -> None:
-        """Looks at no further plan."""
+        """Stops looking at plans."""
         if Profiling.recorder is self:
             Profiling.recorder = None
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """Nothing that is computed inside is watched, and no error of it is the program's."""
+        """Keeps the comparison's computations unwatched, and its errors away from the program."""
         self._is_busy = True
         try:
             with np.errstate(all="ignore"):
                 yield
-        except Exception as error:  # of the comparison: the program goes on
+        except Exception as error:  # an error of the comparison; the program continues
             self.verdict.note(f"not compared: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         finally:
             self._is_busy = False
@@ -184,7 +184,7 @@ class Watcher(Recorder):
         return self._alone[key]
 
     def _execute(self, watched: Watched, step: Step, slots: list[Array], variables: Mapping[str, int]) -> None:
-        """Runs one kernel on its own inputs, and compares what it gives; `slots` then hold what the device has made."""
+        """Runs one kernel on its own inputs and compares its results; `slots` then hold the device's results."""
         kernel, held = step.item.kernel, watched.held[step.number]
         is_due = step.turn < TURNS_COMPARED or step.turn & (step.turn - 1) == 0
         given = copies(slots)
@@ -227,10 +227,10 @@ class Watcher(Recorder):
             f"where rounding may change {allowed:.2g}."
         )
         ops, script = format_kernel(kernel), ""
-        if (call := given_kernel(kernel)) is not None:  # no text says which function of Python its meaning is
+        if (call := given_kernel(kernel)) is not None:  # no text says which Python function is its meaning
             ops = call.arg[0].text
             fact += " It is a user's kernel, held against its meaning; check(...) of it compares it alone."
-        elif code.name.startswith(f"{kernel.name}_by_"):  # what is compiled again may be the compiler's own
+        elif code.name.startswith(f"{kernel.name}_by_"):  # such a kernel, compiled again, may become the compiler's own
             fact += f" It is computed by {code.name.removeprefix(f'{kernel.name}_by_')}, which was offered for it."
         elif self.against is None and not variables:
             smallest = reproduction(kernel, slot, given, watched.device)
@@ -242,7 +242,7 @@ class Watcher(Recorder):
     def _hold_whole(
         self, watched: Watched, before: Sequence[Array], after: Sequence[Array], variables: Mapping[str, int]
     ) -> None:
-        """Compares the results of a plan whose kernels are not known with the meaning of its graph."""
+        """Compares the results of a plan with unknown kernels with the meaning of its graph."""
         schedule = watched.plan.schedule
         if cost(watched.graphs, variables) > COST_MAX:
             self.verdict.note("a plan kept on disk is too large for the evaluator: PICOGRAD_CACHE=off has it made again")
@@ -262,7 +262,7 @@ class Watcher(Recorder):
         self, watched: Watched, before: Sequence[Array], after: Sequence[Array], memory: Sequence[Array],
         inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
     ) -> None:  # fmt: skip
-        """Compares a whole run with its kernels alone, bit by bit, and its inputs with what they were."""
+        """Compares a whole run with its kernels alone, bit by bit, and its inputs with their values before."""
         schedule = watched.schedule
         assert schedule is not None
         lines = lines_in(watched.graphs)
@@ -279,7 +279,7 @@ class Watcher(Recorder):
                 return
 
     def _culprit(self, watched: Watched, before: Sequence[Array], variables: Mapping[str, int]) -> str:
-        """Returns words for the first kernel whose inputs are overwritten with temporaries where the schedule has them."""
+        """Describes the first kernel whose inputs the schedule's temporaries overwrite."""
         schedule = watched.schedule
         assert schedule is not None
         seen: list[list[Array]] = []
@@ -327,7 +327,7 @@ def _is_due(run: int) -> bool:
 
 
 def _is_same(a: Schedule, b: Schedule) -> bool:
-    """True where two schedules run kernels of the same names on the same buffers."""
+    """True if two schedules run kernels of the same names on the same buffers."""
     ours, theirs = a.kernel_items(), b.kernel_items()
     made = [(IN_PARTS.sub("", item.kernel.name), item.buffers) for item in theirs]
     names = [(item.kernel.name, item.buffers) for item in ours] == made
@@ -335,7 +335,7 @@ def _is_same(a: Schedule, b: Schedule) -> bool:
 
 
 def _is_equal(a: Array, b: Array) -> bool:
-    """True where arrays have the same bits, but for those of NaN."""
+    """True if arrays have the same bits, up to those of NaN."""
     return a.tobytes() == b.tobytes() or bool(((a == b) | ((a != a) & (b != b))).all())
 
 
@@ -347,9 +347,9 @@ Part = tuple[int, Op, tuple[tuple[int, int], ...] | None]
 
 
 def chosen_parts(kernel: Kernel, given: Sequence[Array], variables: Mapping[str, int]) -> tuple[list[Part], str]:
-    """Returns the parts of a kernel to compare: for each output its slot, its graph, and the block of it that this is.
+    """Returns the parts of a kernel to compare: for each output its slot, its graph, and the block of it.
 
-    The block is None for all of an output. Else there are blocks at its beginning and its end.
+    The block is None for a whole output. Large outputs have a block at the beginning and one at the end.
     """
     values = values_of(kernel)
     if cost([value for _, value in values], variables) <= COST_MAX:
@@ -388,7 +388,7 @@ def _part(
 # ---- the block of a program ----
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[Verdict]:
-    """Has a watcher look at every plan that runs inside the block; processes that it forks are not watched."""
+    """Lets a watcher see every plan that runs inside the block, except in forked processes."""
     Profiling.recorder = watcher
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=watcher.is_forked, after_in_child=watcher.leave)
