@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -173,8 +173,20 @@ def replace_parts(page: Path, parts: Mapping[str, str]) -> list[str]:
         if changed is not None:
             text = changed
             replaced.append(name)
-    page.write_text(text)
+    write(page, text)
     return replaced
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file whole.
+
+    Raises:
+      DataError: it cannot be written.
+    """
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise DataError(f"ladder: {path}: cannot be written: {error.strerror or error}.") from None
 
 
 # ---- the command ----
@@ -189,7 +201,7 @@ ON_GPU = sorted(file.parent.name for file in Path(__file__).parent.glob("*/01_*.
 class LadderConfig:
     """Climbs from three naive loops to a fused product and measures what each idea brings."""
 
-    # Which ladder: gemm, a product of matrices; on GPUs also softmax, layernorm, attention and others.
+    # Which ladder: gemm, a product of matrices; on GPUs also softmax, layernorm, attention and others; mnist, a training.
     # Example: picograd ladder gemm --size 1024 --json gemm.json
     name: tyro.conf.Positional[str] = "gemm"
     # Device to measure: CPU; CUDA, a GPU; CUDASIM, a simulated one, where counts take the place of times.
@@ -219,17 +231,22 @@ def ladder(config: LadderConfig) -> int:
     """Runs `picograd ladder` and returns 0.
 
     Raises:
-      ArgumentError: there is no such ladder, rung or length, it does not climb on the device, or a number is below 1.
+      ArgumentError: there is no such ladder, rung or length, it does not climb on the device, an option is another
+                     ladder's, or a number is below 1.
       DeviceError:   there is no such device.
       DataError:     a file cannot be written.
     """
-    if config.name == "mnist":
-        return int(import_module("picograd_lab.ladder.mnist.run").climb_mnist(config))
-    compiler = _compiler(config)
-    return _climb_gpu(config, compiler) if config.device.upper() in GPUS else _climb_cpu(config, compiler)
+    climbs = _climbs(config)
+    _check_options(config, climbs)
+    return climbs(config)
 
 
-def _climb_cpu(config: LadderConfig, compiler: Compiler) -> int:
+def _climb_mnist(config: LadderConfig) -> int:
+    return int(import_module("picograd_lab.ladder.mnist.run").climb_mnist(config))
+
+
+def _climb_cpu(config: LadderConfig) -> int:
+    compiler = compiler_for("CPU")
     size = _length(config) or SIZE
     product = product_for(size, size, size, compiler.device.target)
     console = Console(highlight=False, soft_wrap=True)
@@ -242,13 +259,13 @@ def _climb_cpu(config: LadderConfig, compiler: Compiler) -> int:
     record = describe(product, figures, versions, compiler.device.target, load)
     _print(_table(title_of(record), HEADS, rows_of(figures), source_of(record)))
     if config.json is not None:
-        config.json.write_text(json.dumps(record, indent=1) + "\n")
+        write(config.json, json.dumps(record, indent=1) + "\n")
     if config.docs is not None:
         console.print(f"{config.docs}: replaced {', '.join(write_docs(config.docs, record, figures)) or 'nothing'}")
     return 0
 
 
-def _climb_gpu(config: LadderConfig, compiler: Compiler) -> int:
+def _climb_gpu(config: LadderConfig) -> int:
     chosen: gpu.Ladder = import_module(f"picograd_lab.ladder.{config.name}").LADDER
     console, device = Console(highlight=False, soft_wrap=True), config.device.upper()
     lengths = _lengths(config, chosen)
@@ -257,6 +274,7 @@ def _climb_gpu(config: LadderConfig, compiler: Compiler) -> int:
         _check_rung(config.show, list(names))
         console.print(chosen.text(names[config.show]), markup=False, end="")
         return 0
+    compiler = compiler_for(device)
     figures = [*gpu.climb(chosen, lengths, compiler), *climb_own(chosen, lengths, compiler)]
     machine = compiler.device.gpu_name() if isinstance(compiler.device, CudaDevice) else processor_name()
     record = gpu_table.describe(chosen, lengths, figures, compiler.device.target, machine)
@@ -264,7 +282,7 @@ def _climb_gpu(config: LadderConfig, compiler: Compiler) -> int:
     source = gpu_table.COLUMNS_EXPLAINED if device == "CUDASIM" else f"{machine}; {record['date'][:10]}"
     _print(_table(gpu_table.title_of(chosen, lengths, device), heads, rows, source))
     if config.json is not None:
-        config.json.write_text(json.dumps(record, indent=1) + "\n")
+        write(config.json, json.dumps(record, indent=1) + "\n")
     if config.docs is not None:
         table = gpu_table.markdown(chosen, lengths, figures, device)
         parts = {f"ladder:{config.name} on {device}": table if device == "CUDASIM" else f"{table}\n\n*{source}*"}
@@ -281,24 +299,44 @@ def _print(table: Table) -> None:
     Console(highlight=False, width=width).print(table)
 
 
-def _compiler(config: LadderConfig) -> Compiler:
-    """Returns the Compiler to climb with, once everything asked for is there."""
-    device = config.device.upper()
-    known = sorted({"mnist", *ON_CPU, *ON_GPU})
+# What each climb takes, beside the name.
+TAKEN: dict[Callable[[LadderConfig], int], tuple[str, ...]] = {
+    _climb_cpu: ("device", "size", "repeats", "show", "json", "docs"),
+    _climb_gpu: ("device", "size", "lengths", "show", "json", "docs"),
+    _climb_mnist: ("size", "epochs", "rungs", "inject", "json", "docs"),
+}
+
+
+def _climbs(config: LadderConfig) -> Callable[[LadderConfig], int]:
+    """Returns the function that climbs the ladder that is asked for."""
+    device, known = config.device.upper(), sorted({"mnist", *ON_CPU, *ON_GPU})
     if config.name not in known:
         raise ArgumentError(f"ladder: there is no ladder {config.name!r}; there is {', '.join(known)}.")
+    if config.name == "mnist":
+        return _climb_mnist
     check_exists(device)
     climbed = [*["CPU"] * (config.name in ON_CPU), *(GPUS if config.name in ON_GPU else ())]
     if device not in climbed:
         fact = f"ladder: {config.name} climbs on {', '.join(climbed)}; {device} has no ladder."
         raise ArgumentError(fact, hint=f"--device {climbed[-1]}")
-    for name, value in (("size", _length(config)), ("repeats", config.repeats)):
-        if value is not None and value < 1:
+    return _climb_gpu if device in GPUS else _climb_cpu
+
+
+def _check_options(config: LadderConfig, climbs: Callable[[LadderConfig], int]) -> None:
+    """Raises an error for an option that is another ladder's, a number below 1, and a file that cannot be written."""
+    where = "" if climbs is _climb_mnist else f" on {config.device.upper()}"
+    for one in fields(config)[1:]:
+        if one.name not in TAKEN[climbs] and getattr(config, one.name) != one.default:
+            taken = ", ".join(f"--{name}" for name in TAKEN[climbs])
+            raise ArgumentError(f"ladder: {config.name}{where} takes no --{one.name}; it takes {taken}.")
+    for name, value in (("size", config.size), ("repeats", config.repeats)):
+        if isinstance(value, int) and value < 1:
             raise ArgumentError(f"ladder: {name} must be at least 1, got {value}.")
     for path in filter(None, (config.json, config.docs)):
         if not path.parent.is_dir() or (path is config.docs and not path.is_file()):
             raise DataError(f"ladder: {path}: there is no such {'page' if path is config.docs else 'folder'}.")
-    return compiler_for(device)
+        if path.is_dir():
+            raise DataError(f"ladder: {path} is a folder, and a file is asked for.")
 
 
 def _length(config: LadderConfig) -> int | None:

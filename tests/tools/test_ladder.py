@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from picograd.engine.devices import compiler_for
-from picograd.errors import DeviceError, VerifyError
+from picograd.errors import DataError, DeviceError, VerifyError
 from picograd.evaluator import evaluate_program
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -22,7 +22,7 @@ from picograd.road import finish
 from picograd_lab.ladder import measure
 from picograd_lab.ladder.measure import CHAINS, Blas, Figure, peak_flops, peak_program
 from picograd_lab.ladder.product import Product, product_for, runnable
-from picograd_lab.ladder.run import rows_of, shown_programs
+from picograd_lab.ladder.run import rows_of, shown_programs, write
 from picograd_lab.ladder.rungs import FUSED, RUNGS, Rung
 from picograd_programs import cli
 from tests.same_meaning import CPU_TARGETS, backwards
@@ -236,11 +236,28 @@ def test_help_shows_an_example(capsys) -> None:
         ),
         (["--json", "no/such/folder.json"], "DataError: ladder: no/such/folder.json: there is no such folder.\n"),
         (["--docs", "no_page.md"], "DataError: ladder: no_page.md: there is no such page.\n"),
+        (["--json", "."], "DataError: ladder: . is a folder, and a file is asked for.\n"),
+        (["mnist", "--docs", "no_page.md"], "DataError: ladder: no_page.md: there is no such page.\n"),
+        (["mnist", "--json", "no/such/folder.json"], "DataError: ladder: no/such/folder.json: there is no such folder.\n"),
+        (["mnist", "--inject", "stale-buffer", "--json", "x.json"], "ArgumentError: ladder: --inject prints the mistake "),
+        # an option of another ladder
+        (
+            ["mnist", "--device", "CUDASIM"],
+            "ArgumentError: ladder: mnist takes no --device; it takes --size, --epochs, --rungs, --inject, --json, --docs.",
+        ),
+        (["--lengths", "M=3"], "ArgumentError: ladder: gemm on CPU takes no --lengths; it takes --device, --size, "),
+        (["--rungs", "naive"], "ArgumentError: ladder: gemm on CPU takes no --rungs; it takes --device, --size, "),
+        (["softmax", "--device", "CUDASIM", "--epochs", "1"], "ArgumentError: ladder: softmax on CUDASIM takes no --epo"),
     ],
 )
 def test_what_cannot_be_climbed_is_said(words: list[str], said: str, capsys) -> None:
     assert cli.main(["ladder", *words]) == 1
     assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_file_that_cannot_be_written_is_said(tmp_path) -> None:
+    with pytest.raises(DataError, match=r"ladder: .*: cannot be written: Is a directory."):
+        write(tmp_path, "text")
 
 
 # ---- measuring ----

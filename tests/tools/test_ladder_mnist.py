@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from picograd.errors import DataError
-from picograd_lab.ladder.mnist import rungs
-from picograd_lab.ladder.mnist.blame import read_dump, read_problem
+from picograd_lab.ladder.mnist import rungs, run
+from picograd_lab.ladder.mnist.blame import compared, read_dump, read_problem
 from picograd_lab.ladder.mnist.climb import STEPS, Climb, Figure, chosen_rungs, climbed, prepared, trained
 from picograd_lab.ladder.mnist.faults import FAULTS, Fault, edited
 from picograd_lab.ladder.mnist.rungs import BY_NAME, PROGRAMS, read_report
@@ -152,6 +152,25 @@ def test_a_planted_mistake_is_named(
     assert words in wrong.guess
     text = sentence(rung, wrong, at)
     assert f"step {step}" in text and f"tensor {tensor}" in text and at.after in text
+
+
+def test_a_second_buffer_that_is_not_filled_holds_the_step_before_last(climb: Climb, folder: Path) -> None:
+    few, rung = Climb(climb.path, climb.problem, 0, 3), BY_NAME["numpy"]
+    _, steps = trained(few, rung, rungs.built(rung, folder), folder, [])
+    steps[2]["x"] = steps[0]["x"]
+    wrong = next(finding for finding in compared(climb.problem, steps, rung.unit, []) if not finding.is_right)
+    assert (wrong.step, wrong.name) == (3, "x")
+    assert wrong.guess == "a stale buffer: it still holds the step before last's values"
+
+
+def test_no_compiler_is_the_reason_that_no_mistake_is_planted(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(run, "why_not", lambda rung: "needs a C compiler")
+    monkeypatch.setattr(run, "prepared", lambda *_: None)
+    monkeypatch.setattr(run, "injected", lambda *_: [])
+    assert cli.main(["ladder", "mnist", "--inject", "stale-buffer", "--rungs", "c-O3"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "c-O3 is left out: needs a C compiler\n"
+    assert said.err.startswith("ArgumentError: ladder: of these rungs none that this machine can run has a place for stale")
 
 
 def test_a_kernel_is_named_with_its_line() -> None:

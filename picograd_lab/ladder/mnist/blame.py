@@ -10,7 +10,7 @@ mistake gives these numbers? No rule here knows what was planted, or where.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -95,6 +95,8 @@ def _tensor(path: Path, line: bytes, file: BinaryIO) -> tuple[int, str, Dumped]:
 
 
 # ---- the comparison ----
+Past = Sequence[Mapping[str, Array]]  # all tensors of the steps before, the last one first
+AGES = ("the step before's", "the step before last's")  # of a second buffer
 Inner = dict[str, tuple[Rule, list[Near]]]  # tensors that the program keeps to itself: how they are computed, of what
 
 
@@ -131,7 +133,7 @@ def compared(problem: Problem, steps: list[Step], unit: float, gold: list[Step])
 
     `unit` is the relative roundoff of operands; `gold` are the steps of the gold standard, or none.
     """
-    before: dict[str, Array] = {}
+    before: Past = ()
     for number, step in enumerate(steps):
         last = _values(steps[number - 1]) if number else {f"new {name}": value for name, value in problem.start.items()}
         rows = slice(number * problem.batch, (number + 1) * problem.batch)
@@ -151,7 +153,7 @@ def compared(problem: Problem, steps: list[Step], unit: float, gold: list[Step])
             beside = gold[number].get(rule.name) if number < len(gold) else None
             yield replace(finding, step=number + 1, beside_gold=_beside(dumped, beside))
             known[rule.name] = exactly(dumped.value, unit)
-        before = {**{name: near.value for name, near in known.items()}, **_values(step)}
+        before = [{**{name: near.value for name, near in known.items()}, **_values(step)}, *before][: len(AGES)]
 
 
 def _values(step: Step) -> dict[str, Array]:
@@ -165,7 +167,7 @@ def _beside(dumped: Dumped, gold: Dumped | None) -> float | None:
 
 
 def _finding(
-    rule: Rule, given: list[Near], meant: Near, dumped: Dumped, labels: Array, before: Mapping[str, Array], inner: Inner
+    rule: Rule, given: list[Near], meant: Near, dumped: Dumped, labels: Array, before: Past, inner: Inner
 ) -> Finding:
     if dumped.value.shape != meant.value.shape:
         fact = f"has shape {dumped.value.shape}, and should have {meant.value.shape}"
@@ -191,7 +193,7 @@ def _allowed(meant: Near) -> Array:
 
 # ---- the guess: a known mistake that gives these numbers ----
 def _guesses(
-    rule: Rule, given: list[Near], meant: Near, got: Array, labels: Array, before: Mapping[str, Array], inner: Inner
+    rule: Rule, given: list[Near], meant: Near, got: Array, labels: Array, before: Past, inner: Inner
 ) -> Iterator[str]:
     def fits(candidate: Near) -> bool:
         return candidate.value.shape == got.shape and bool(np.all(np.abs(got - candidate.value) <= _allowed(candidate)))
@@ -202,10 +204,11 @@ def _guesses(
     if not got.any():
         yield "all zeros: the kernel has not run, or not written here"
         return
-    previous = before.get(rule.name)
-    if previous is not None and np.array_equal(got, previous):
-        yield "a stale buffer: it still holds the step before's values"
+    for age, past in zip(AGES, before):
+        if np.array_equal(got, past[rule.name]):
+            yield f"a stale buffer: it still holds {age} values"
     yield from _ratio(meant, got, len(labels), fits)
+    previous = before[0][rule.name] if before else None
     started = 0 if previous is None else len(labels) * meant.unit * np.abs(previous)  # roundings of a sum that began there
     if previous is not None and fits(Near(meant.value + previous, 2 * meant.error + started, meant.unit)):
         yield "a stale buffer: it was not cleared, and the step before's values are in the sum"
@@ -242,7 +245,7 @@ def _ratio(meant: Near, got: Array, batch: int, fits: Callable[[Near], bool]) ->
 
 
 def _others(
-    rule: Rule, given: list[Near], labels: Array, before: Mapping[str, Array], inner: Inner
+    rule: Rule, given: list[Near], labels: Array, before: Past, inner: Inner
 ) -> Iterator[tuple[str, Near]]:
     """Yields results of a rule with another array in place of a source, with the guess; a source may be inner itself."""
     for place, source in enumerate(rule.sources):
@@ -251,15 +254,16 @@ def _others(
 
 
 def _instead(
-    source: str, given: Near, labels: Array, before: Mapping[str, Array], inner: Inner
+    source: str, given: Near, labels: Array, before: Past, inner: Inner
 ) -> Iterator[tuple[str, Near]]:
     """Yields arrays that a kernel may have read in place of a source, with the guess."""
     rows, columns = given.value.shape
     if min(rows, columns) > 1:
         turned = Near(given.value.reshape(columns, rows).T, given.error.reshape(columns, rows).T, given.unit)
         yield f"a transposed layout: it reads {source} as ({columns}, {rows}), not ({rows}, {columns})", turned
-    if source in before:
-        yield f"a stale buffer: it reads the step before's {source}", exactly(before[source], given.unit)
+    for age, past in zip(AGES, before):
+        if source in past:
+            yield f"a stale buffer: it reads {age} {source}", exactly(past[source], given.unit)
     if source in inner:
         yield from _others(*inner[source], labels, before, inner)
     yield f"it leaves out {source}", exactly(np.zeros_like(given.value), given.unit)

@@ -19,8 +19,8 @@ from picograd.errors import ArgumentError
 from picograd_lab.doctor import processor_name
 from picograd_lab.ladder.mnist import table
 from picograd_lab.ladder.mnist.climb import Climb, Figure, chosen_rungs, climbed, injected, prepared
-from picograd_lab.ladder.mnist.rungs import Rung
-from picograd_lab.ladder.run import load_average, replace_marked
+from picograd_lab.ladder.mnist.rungs import Rung, why_not
+from picograd_lab.ladder.run import load_average, replace_parts, write
 
 if TYPE_CHECKING:
     from picograd_lab.ladder.run import LadderConfig
@@ -42,6 +42,8 @@ def climb_mnist(config: LadderConfig) -> int:
         raise ArgumentError(f"ladder: mnist comes in sizes {', '.join(SIZES)}, got {size}.")
     if config.epochs < 0:
         raise ArgumentError(f"ladder: epochs must be at least 0, got {config.epochs}.")
+    if config.inject and (config.json or config.docs):
+        raise ArgumentError("ladder: --inject prints the mistake that it finds, and writes no --json and no --docs.")
     rungs = chosen_rungs(config.rungs)
     with TemporaryDirectory(prefix="picograd_") as name:
         folder = Path(name)
@@ -55,7 +57,7 @@ def climb_mnist(config: LadderConfig) -> int:
     if config.json is not None:
         record = {**table.describe(climb, figures), "date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": load,
                   "processor": processor_name()}  # fmt: skip
-        config.json.write_text(json.dumps(record, indent=1) + "\n")
+        write(config.json, json.dumps(record, indent=1) + "\n")
     if config.docs is not None:
         _write_docs(config.docs, size, climb, figures, source)
     return 0 if all(figure.is_right for figure in figures) else WRONG
@@ -65,7 +67,8 @@ def _show(climb: Climb, figures: list[Figure], source: str) -> None:
     _print(f"{table.title_of(climb)}: the first {climb.steps} steps", table.STEP_HEADS, table.step_rows(figures), "")
     rows = table.time_rows(figures)
     if rows:
-        _print(f"{table.title_of(climb)}, {climb.epochs} epochs: seconds", table.TIME_HEADS, rows, source)
+        trained = f"{climb.epochs} epoch{'s' * (climb.epochs != 1)}"
+        _print(f"{table.title_of(climb)}, {trained}: seconds", table.TIME_HEADS, rows, source)
     for figure in figures:
         if figure.wrong is not None:
             print(table.sentence(figure.rung, figure.wrong))
@@ -73,6 +76,8 @@ def _show(climb: Climb, figures: list[Figure], source: str) -> None:
 
 def _inject(climb: Climb, rungs: list[Rung], fault: str, folder: Path) -> int:
     found = []
+    for rung, reason in [(rung, reason) for rung in rungs if rung.is_by_hand and (reason := why_not(rung))]:
+        print(f"{rung.name} is left out: {reason}")
     for planted, figure in injected(climb, rungs, fault, folder):
         wrong = figure.wrong
         number = wrong.step if wrong else 1
@@ -81,7 +86,7 @@ def _inject(climb: Climb, rungs: list[Rung], fault: str, folder: Path) -> int:
         print(table.sentence(figure.rung, wrong, planted), end="\n\n")
         found.append(wrong)
     if not found:
-        raise ArgumentError(f"ladder: none of these rungs has a place for {fault}.")
+        raise ArgumentError(f"ladder: of these rungs none that this machine can run has a place for {fault}.")
     return 0 if all(found) else WRONG
 
 
@@ -104,11 +109,4 @@ def _write_docs(page: Path, size: str, climb: Climb, figures: list[Figure], sour
         f"ladder:mnist {size}": f"{table.markdown(table.TIME_HEADS, table.time_rows(figures))}\n\n*{source}*",
         f"ladder:mnist {size} steps": table.markdown(table.STEP_HEADS, table.step_rows(figures)),
     }
-    text, replaced = page.read_text(), []
-    for name, inner in texts.items():
-        changed = replace_marked(text, name, inner)
-        if changed is not None:
-            text = changed
-            replaced.append(name)
-    page.write_text(text)
-    print(f"{page}: replaced {', '.join(replaced) or 'nothing'}")
+    print(f"{page}: replaced {', '.join(replace_parts(page, texts)) or 'nothing'}")
