@@ -219,6 +219,12 @@ class held_back:  # noqa: N801  # as it is called
             self._usual = usual
         return self
 
+    @property
+    def ends_at_once(self) -> bool:
+        """True where an interrupt waits for the end of this block, and of no other: what is under way may be given up."""
+        usual = self._usual
+        return usual is not None and bool(self._waiting) and not isinstance(getattr(usual, "__self__", None), held_back)
+
     def let_in(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls a function, which an interrupt ends at once; nothing of the block after it."""
         try:

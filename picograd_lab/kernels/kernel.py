@@ -43,6 +43,7 @@ from picograd_lab.kernels.prepared import Prepared
 from picograd_lab.kernels.signature import Parameter, Signature, included, language_of, of_all, signature_of
 
 THREADS_MAX, BLOCKS_MAX, LAST_THREADS_MAX = 1024, (2**31 - 1, 65535, 65535), 64  # CUDA C++ Programming Guide, limits
+SHARED_BYTES_MAX = 227 * 1024  # of a block: compute capability 9.0 and 10.0
 GRIDS = {"cuda": "a kernel in CUDA C needs a grid.", "c": "a function in C is called once, and has no grid."}
 LOOPS = {"cuda": "grid=lambda x: -(-x.numel() // 256)", "c": "loop in the function; inputs=lambda x: (x, x.numel())."}
 SUFFIXES = {"cuda": "cu", "c": "c"}
@@ -254,8 +255,10 @@ class Kernel:
         blocks, threads = self._blocks_and_threads(launched, args)
         asked = launched.shared_bytes
         shared = asked(*args) if callable(asked) else asked
-        if not isinstance(shared, int) or shared < 0:
+        if not isinstance(shared, int):
             raise ArgumentTypeError(f"{self.name}: shared_bytes must be a number of bytes, got {shared!r}.")
+        if not 0 <= shared <= SHARED_BYTES_MAX:
+            raise ArgumentError(f"{self.name}: shared_bytes must be 0 to {SHARED_BYTES_MAX}, got {shared}.")
         every, maps, given = launched.signature.parameters, list[TileMap](), list[int]()
         for one in every:
             if one.type == MAP_TYPE:

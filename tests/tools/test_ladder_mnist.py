@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from picograd.errors import DataError
-from picograd_lab.ladder.mnist import rungs, run
+from picograd_lab.ladder.mnist import run, rungs
 from picograd_lab.ladder.mnist.blame import compared, read_dump, read_problem
 from picograd_lab.ladder.mnist.climb import STEPS, Climb, Figure, chosen_rungs, climbed, prepared, trained
 from picograd_lab.ladder.mnist.faults import FAULTS, Fault, edited

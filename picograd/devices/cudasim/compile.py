@@ -44,6 +44,7 @@ OPTIONS = (
 )  # fmt: skip
 # Our own kernels do not need C++'s library, which would cost the linker 7 ms.
 NO_CXX_LIBRARY = ("-nodefaultlibs", "-lm", "-lc", "-lgcc") if sys.platform == "linux" else ("-lm",)
+CXX_LIBRARY = ("-lstdc++", *NO_CXX_LIBRARY) if sys.platform == "linux" else ("-lm",)
 
 
 # ---- plain CUDA C ----
@@ -56,6 +57,8 @@ TURNS_TO_INTEGER = (
     r"change value|implicit conversion turns floating-point number into integer)[^\n]*"
 )
 KEEP_FLOAT = "write 0.0f for 0 where the other branch is an element of memory, or (int) where an integer is meant"
+AUTO = re.compile(r"\bauto\s+(\w+)\s*=(?!=)")  # of an element, its value
+VOLATILE = re.compile(r"\bvolatile\b")  # each access is one here
 SEVERAL = re.compile(r"\bPointer<[^<>;{}]*> \w+[^;{}]*;")
 SHARED = re.compile(
     r"(?P<extern>\bextern\s+)?\b__shared__\s+(?:__align__\s*\([^()]*\)\s*|alignas\s*\([^()]*\)\s*)?"
@@ -70,6 +73,7 @@ def checked(text: str) -> str:
     'SHARED_ARRAY(float, s, (4), (5)); Pointer<const float> x = y; a = b * c;'
     """
     names = {name for found in DECLARED.finditer(text) for name in found.groups() if name}
+    text = AUTO.sub(r"auto \1 = cudasim::Value() =", VOLATILE.sub("", text))
     base = "|".join([NUMBERS, OTHERS, *map(re.escape, sorted(names))])
     kind = rf"\b((?:const\s+)?(?:{base})(?:\s+const)?)"
     pointer = re.compile(rf"{kind}\s*\*(?:\s*\b(?:__restrict__|__restrict|const)\b)*\s*")
@@ -111,6 +115,17 @@ def compiler() -> str:
     return find_compiler("CUDASIM", "C++", "CXX", COMPILERS)
 
 
+@cache
+def watched() -> tuple[str, ...]:
+    """Returns the options for a user's kernel, by which it calls what simulator.cpp has in the place of their libraries.
+
+    Of its own functions alone is each begin told, not of those of headers, which are called for each access.
+    """
+    is_clang = sys.platform == "darwin" or "clang" in Path(compiler()).name
+    own = ["-after-inlining"] if is_clang else ["", "-exclude-file-list=/devices/,/include/"]
+    return "-fsanitize=bounds,integer-divide-by-zero", *[f"-finstrument-functions{which}" for which in own]
+
+
 # ---- what kernels share ----
 _preparing = lock()
 # File time of a header's includer: Clang requires the same for all processes, and the cache evicts the oldest files.
@@ -137,7 +152,8 @@ def prepared(options: tuple[str, ...], header: Path = PRIMITIVES) -> Path:
                 with suppress(OSError):
                     os.utime(path)
             return first
-        faster = ["-O2" if option == "-Og" else option for option in options]  # compiled once, run by each kernel
+        # The simulator is compiled once, run by each kernel, and not watched itself.
+        faster = ["-O2" if option == "-Og" else option for option in options if option not in watched()]
         running = [
             subprocess.Popen(
                 [compiler(), *(faster if path.suffix == ".o" else options), *inputs, "-o", str(_part(path))],
@@ -206,6 +222,7 @@ def compile_source(source: Source, target: Target, *options: str, header: Path |
     Cost: 0.05 to 0.3 s.
     """
     is_given = INCLUDES_GIVEN in source.text
+    options = (*options, *watched()) if is_given else options
     first = prepared((*OPTIONS, *options), header or (GIVEN if is_given else PRIMITIVES))
     launchers = [f"CUDASIM_LAUNCHER({launch.symbol})" for launch in source.launches]
     flags = [*OPTIONS, *options, "-include", str(first), "-x", "c++"]
@@ -215,7 +232,7 @@ def compile_source(source: Source, target: Target, *options: str, header: Path |
         launchers.append(f'SEEN_OUTSIDE const char {GIVEN_TEXT}[] = R"{GIVEN_TEXT}({source.text}){GIVEN_TEXT}";')
         written, refused = checked(without_comments(source.text)), (TURNS_TO_INTEGER, KEEP_FLOAT)
         flags = [*[flag for flag in flags if flag != "-w"], "-Wfloat-conversion"]
-        libraries = ("-lm",)
+        libraries = CXX_LIBRARY
     linked = ("-x", "none", str(first.with_suffix(".o")), *libraries)
     library = compile_library(compiler(), flags, source, target.arch, "cu", launchers, written, refused, linked)
     return source.binary(library)

@@ -11,7 +11,8 @@
 //   - what is copied in the background is touched before its thread has waited for it (copies.h),
 //   - a barrier is not reached by all threads of the block, or not the same barrier,
 //   - a shuffle or a product of a warp or a warpgroup is not reached by all its threads, or not the same one,
-//   - threads wait for an mbarrier that nothing completes any more.
+//   - threads wait for an mbarrier that nothing completes any more,
+//   - a user's kernel leaves a local array or its stack, divides a whole number by 0, or writes what is const.
 // The order of threads and blocks can be chosen, so that what depends on it gives different results.
 // Here, and in the headers that this includes, is what a kernel is compiled with: memory, whose accesses depend on its types, and
 // declarations. What they declare is in simulator.cpp, compiled once and linked with each kernel (compile.py).
@@ -90,10 +91,19 @@ extern bool names_lines;            // whether this is a user's kernel
 extern char* dynamic_shared;       // memory that a launch asks for
 extern int64 dynamic_nbytes;
 
+// Lets the host hear an interrupt now and then: a user's kernel may run without end.
+extern uint64 num_accesses;
+static const uint64 ACCESSES_BETWEEN_PAUSES = 1 << 20;
+void pause();
+
 // Says where a user's kernel touches memory until its scope ends, or that of another around it.
 struct FromLine {
   const int32 before;
-  ACCESSOR explicit FromLine(int32 line) : before(at_line) { if (names_lines && !before) at_line = line; }
+  ACCESSOR explicit FromLine(int32 line) : before(at_line) {
+    if (!names_lines || before) return;
+    at_line = line;
+    if (__builtin_expect(++num_accesses % ACCESSES_BETWEEN_PAUSES == 0, 0)) pause();
+  }
   ACCESSOR ~FromLine() { at_line = before; }
 };
 

@@ -29,7 +29,7 @@ from picograd.devices.launches import (
     runner_of_calls,
 )
 from picograd.errors import DeviceError
-from picograd.interrupts import lock
+from picograd.interrupts import held_back, lock
 from picograd.ir.backend import ALIGNMENT, MemoryCount
 from picograd.ir.host import GIVEN_TEXT, lines_of_files
 from picograd.ir.origin import out_of_memory
@@ -43,6 +43,15 @@ TARGET = Target(
 ORDERS = ("forward", "backward", "shuffled")
 UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that reads before writes show
 
+_under_way: list[held_back] = []  # of the launch that runs
+
+
+def _is_interrupted() -> bool:
+    """Tells a kernel that runs whether to give up: Python hears Ctrl-C between two steps of its own, such as this one."""
+    return any(hold.ends_at_once for hold in _under_way)
+
+
+_asked = ctypes.CFUNCTYPE(ctypes.c_int32)(_is_interrupted)
 _running = lock()  # a simulator library has static state, a plan its temporaries
 
 
@@ -104,6 +113,7 @@ class CudaSimDevice:
     def load(self, binary: Binary) -> Executable:
         """Loads the shared library of a kernel."""
         library = load_library(binary, self.name)
+        library.picograd_ask(_asked)
         functions = []
         for launch in binary.launches:
             function = library[f"{launch.symbol}_launch"]
@@ -147,9 +157,14 @@ class CudaSimDevice:
         packed = (ctypes.c_int64 * len(words))(*words)
         (high, deep), block = axes_of(call.launch)
         shape = (ctypes.c_int64 * 7)(max(0, grid), high, deep, *block, call.launch.shared_nbytes)
-        message = call.function(packed, shape, self.order, self.seed)
-        if message is not None:
-            raise DeviceError(f"CUDASIM: {_with_lines(message.decode(), call.function)}")
+        with held_back() as hold:  # an interrupt is heard in `_is_interrupted`, and comes at the end of the block
+            _under_way.append(hold)
+            try:
+                message = call.function(packed, shape, self.order, self.seed)
+            finally:
+                _under_way.pop()
+            if message is not None:
+                raise DeviceError(f"CUDASIM: {_with_lines(message.decode(), call.function)}")
 
 
 def _with_lines(message: str, function: Any) -> str:

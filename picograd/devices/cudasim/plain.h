@@ -9,6 +9,7 @@
 #ifndef PICOGRAD_CUDASIM_PLAIN_H
 #define PICOGRAD_CUDASIM_PLAIN_H
 
+#include <assert.h>
 #include <math.h>  // C++'s: exp of a float is a float
 #include <stdint.h>
 #include <type_traits>
@@ -17,14 +18,14 @@ namespace cudasim {
 
 extern Pieces<Cell> dynamic_cells;  // of the memory that a launch asks for
 
-// Bytes in which pointers are, of elements of `itemsize`; cells: of shared memory; traces: of a result.
+// Bytes in which pointers are, of elements of `itemsize`; cells: of shared memory; is_const: an operand; traces: of a result.
 struct Memory {
   char* bytes;
   int64 nbytes;
   const char* name;
   int64 itemsize;
   Pieces<Cell>* cells = nullptr;
-  bool is_global = false;
+  bool is_global = false, is_const = false;
   Pieces<Trace>* traces = nullptr;
   ACCESSOR void note(Touch touch, int64 at, int64 width) const {
     if (cells) note_touch(*cells, touch, name, itemsize, nbytes, at, width);
@@ -34,12 +35,22 @@ struct Memory {
 
 template <class T> struct Pointer;
 
+// Ends the launch with a message, at a line of the text.
+template <class... Values> __attribute__((noreturn)) static void fail_at(int32 line, const char* form, Values... values) {
+  at_line = line;
+  fail(form, values...);
+}
+
 template <class T> static void check_access(const Memory& memory, int64 at, const char* verb) {
   const int64 width = sizeof(T), index = (at < 0 ? at - width + 1 : at) / width;
   if (__builtin_expect(at < 0 || at + width > memory.nbytes, 0))
     fail("%s %s[%lld], which has %lld elements.", verb, memory.name, index, memory.nbytes / width);
   if (__builtin_expect((int64)(memory.bytes + at) % (int64)alignof(T), 0))
     fail("%s %s at byte %lld, which is no multiple of %d.", verb, memory.name, at, (int)alignof(T));
+}
+template <class T> static void check_change(const Memory& memory, int64 at, const char* verb) {
+  check_access<T>(memory, at, verb);
+  if (__builtin_expect(memory.is_const, 0)) fail("%s %s, which is const.", verb, memory.name);
 }
 
 // An element on its way to being read or written.
@@ -59,7 +70,7 @@ template <class T> struct Reference {
   }
   ACCESSOR void write(Value value) const {
     const FromLine from(line);
-    check_access<T>(memory, at, "writes");
+    check_change<T>(memory, at, "writes");
     if (memory.cells) COUNT_ACCESS(SHARED_STORES, memory.bytes + at, sizeof(T));
     else if (memory.is_global) COUNT_ACCESS(GLOBAL_STORES, memory.bytes + at, sizeof(T));
     memory.note(memory.traces && !memcmp(memory.bytes + at, &value, sizeof(T)) ? WRITES_THE_SAME : WRITES, at, sizeof(T));
@@ -68,7 +79,7 @@ template <class T> struct Reference {
   // Stores next(element) in one step, and returns what was there.
   template <class Next> ACCESSOR Value change(Next next) const {
     const FromLine from(line);
-    check_access<T>(memory, at, "changes");
+    check_change<T>(memory, at, "changes");
     if (memory.cells) COUNT_ACCESS(SHARED_ATOMICS, memory.bytes + at, sizeof(T));
     else if (memory.is_global) COUNT_ACCESS(GLOBAL_ATOMICS, memory.bytes + at, sizeof(T));
     memory.note(CHANGES, at, sizeof(T));
@@ -83,19 +94,19 @@ template <class T> struct Reference {
 
 // What assigns to an element.
 #define ASSIGNMENTS(Self)                                                                                                       \
-  ACCESSOR const Self& operator=(const Value& value) const {                                                                    \
+  ACCESSOR const Self& operator=(Value value) const {  /* not by reference: that may be behind the end of an array */           \
     static_assert(!std::is_const_v<typename Reference<T>::Touched>, "memory that is const is written");                         \
     return this->write(value), *this;                                                                                           \
   }                                                                                                                             \
   ACCESSOR const Self& operator=(const Self& other) const { return this->write(other.read()), *this; }                          \
-  template <class V> ACCESSOR const Self& operator+=(const V& value) const { return this->write(this->read() + value), *this; } \
-  template <class V> ACCESSOR const Self& operator-=(const V& value) const { return this->write(this->read() - value), *this; } \
-  template <class V> ACCESSOR const Self& operator*=(const V& value) const { return this->write(this->read() * value), *this; } \
-  template <class V> ACCESSOR const Self& operator/=(const V& value) const { return this->write(this->read() / value), *this; } \
-  template <class V> ACCESSOR const Self& operator%=(const V& value) const { return this->write(this->read() % value), *this; } \
-  template <class V> ACCESSOR const Self& operator|=(const V& value) const { return this->write(this->read() | value), *this; } \
-  template <class V> ACCESSOR const Self& operator&=(const V& value) const { return this->write(this->read() & value), *this; } \
-  template <class V> ACCESSOR const Self& operator^=(const V& value) const { return this->write(this->read() ^ value), *this; } \
+  template <class V> ACCESSOR const Self& operator+=(V value) const { return this->write(this->read() + value), *this; }        \
+  template <class V> ACCESSOR const Self& operator-=(V value) const { return this->write(this->read() - value), *this; }        \
+  template <class V> ACCESSOR const Self& operator*=(V value) const { return this->write(this->read() * value), *this; }        \
+  template <class V> ACCESSOR const Self& operator/=(V value) const { return this->write(this->read() / value), *this; }        \
+  template <class V> ACCESSOR const Self& operator%=(V value) const { return this->write(this->read() % value), *this; }        \
+  template <class V> ACCESSOR const Self& operator|=(V value) const { return this->write(this->read() | value), *this; }        \
+  template <class V> ACCESSOR const Self& operator&=(V value) const { return this->write(this->read() & value), *this; }        \
+  template <class V> ACCESSOR const Self& operator^=(V value) const { return this->write(this->read() ^ value), *this; }        \
   ACCESSOR const Self& operator++() const { return this->write(this->read() + 1), *this; }                                      \
   ACCESSOR const Self& operator--() const { return this->write(this->read() - 1), *this; }                                      \
   Value operator++(int) const { const Value before = this->read(); this->write(before + 1); return before; }                    \
@@ -120,7 +131,7 @@ template <class T> struct Pointer {
   template <class U, int64 N, class = std::enable_if_t<std::is_convertible_v<U*, T*>>>
   Pointer(U (&array)[N]) : memory{(char*)array, (int64)sizeof array, "a local array", 1} {}
   Pointer(const GlobalMemory<T>& given)
-      : memory{(char*)given.elements, given.numel * (int64)sizeof(T), given.name, sizeof(T), nullptr, true} {
+      : memory{(char*)given.elements, given.numel * (int64)sizeof(T), given.name, sizeof(T), nullptr, true, std::is_const_v<T>} {
     if constexpr (!std::is_const_v<T>) memory.traces = given.traces;
   }
   template <class U, class = std::enable_if_t<std::is_same_v<const U, T>>>
@@ -198,7 +209,7 @@ namespace cudasim {
     Item(const Memory& m, int64 at, int32 line)                                                       \
         : Reference<C V>{m, at, line}, x(m, at, line), y(m, at + (int64)sizeof(T), line) {}               \
     Item(const Item&) = default;                                                                  \
-    const Item& operator=(const Value& value) const { return this->write(value), *this; }             \
+    const Item& operator=(Value value) const { return this->write(value), *this; }             \
     const Item& operator=(const Item& other) const { return this->write(other.read()), *this; }   \
   };
 #define PARTS4(V, C, T)                                                                                   \
@@ -209,7 +220,7 @@ namespace cudasim {
         : Reference<C V>{m, at, line}, x(m, at, line), y(m, at + (int64)sizeof(T), line),                 \
           z(m, at + 2 * (int64)sizeof(T), line), w(m, at + 3 * (int64)sizeof(T), line) {}                 \
     Item(const Item&) = default;                                                                  \
-    const Item& operator=(const Value& value) const { return this->write(value), *this; }             \
+    const Item& operator=(Value value) const { return this->write(value), *this; }             \
     const Item& operator=(const Item& other) const { return this->write(other.read()), *this; }   \
   };
 #define PARTS(name, T) PARTS2(name##2, , T) PARTS2(name##2, const, T) PARTS4(name##4, , T) PARTS4(name##4, const, T)
@@ -223,6 +234,15 @@ template <class T> static GlobalMemory<T> named(GlobalMemory<T> memory, const ch
   return memory;
 }
 template <class To, class From> static To as(From&& from) { return (To)from; }
+
+// The value of an element on its way, or of anything else; `auto x = e` is written `auto x = cudasim::Value() = e`.
+template <class T> ACCESSOR T value_of(T given) { return given; }
+template <class T> ACCESSOR std::remove_const_t<T> value_of(Item<T> item) { return item.read(); }
+template <class T, class M> ACCESSOR T value_of(Element<T, M> element) { return element; }
+template <class T, class M> ACCESSOR T value_of(ElementAt<T, M> element) { return element; }
+struct Value {
+  template <class T> ACCESSOR auto operator=(T given) const { return value_of(given); }
+};
 
 }  // namespace cudasim
 
@@ -238,6 +258,7 @@ template <class T> using Pointer = cudasim::Pointer<T>;
 namespace cudasim {
 template <class T, int64... N> struct SharedBytes {
   static constexpr int64 NUMEL = (N * ... * 1);
+  static_assert(NUMEL * sizeof(T) <= 48 * 1024, "a __shared__ array has at most 48 KB; extern __shared__ may have more");
   alignas(16) T elements[NUMEL];
   Pieces<Cell> cells;
   auto array(const char* name) { return array_in<T, N...>({(char*)elements, sizeof elements, name, sizeof(T), &cells}); }
@@ -250,6 +271,10 @@ template <class T> struct SharedBytes<T> {
 }  // namespace cudasim
 
 // ---- functions of CUDA ----
+#define __assert_fail(text, file, line, function) cudasim::fail_at(line, "the assertion %s does not hold.", text)
+#define abort() cudasim::fail_at(__LINE__, "calls abort(), a function of the host.")
+#define exit(status) cudasim::fail_at(__LINE__, "calls exit(), a function of the host.")
+#define __trap() cudasim::fail_at(__LINE__, "comes to __trap().")
 #define __device__
 #define __host__
 #define __forceinline__ inline
@@ -268,10 +293,11 @@ template <class T> static inline std::remove_const_t<T> __ldg(const Pointer<T>& 
 HINTED(ca) HINTED(cg) HINTED(cs) HINTED(cv) HINTED(wb) HINTED(wt)
 
 #define OF_WARP(name, from)                                                                                     \
-  template <class T>                                                                                            \
-  static ACCESSOR T name(uint32, T value, int32 number, int32 width = 32, int32 line = __builtin_LINE()) {      \
+  template <class G>                                                                                            \
+  static ACCESSOR auto name(uint32, G given, int32 number, int32 width = 32, int32 line = __builtin_LINE()) { \
+    const auto value = cudasim::value_of(given);                                                                \
     COUNT_INSTRUCTION(SHUFFLES);                                                                                \
-    const T* all[32];                                                                                           \
+    const decltype(cudasim::value_of(given))* all[32];                                                          \
     const int32 lane = (int32)cudasim::meet(value, all, line), first = lane - lane % width, own = lane % width; \
     const int32 other = from;                                                                                   \
     return *all[other < 0 || other >= width ? lane : first + other];                                            \

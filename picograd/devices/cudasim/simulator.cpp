@@ -34,7 +34,11 @@ static uint64 random_state;
 static int64 num_blocks, block_threads, num_threads, thread_order, num_waiting[NUM_STATES];  // num_threads: of all blocks
 static const char* kernel_name;
 static char message[512];
-static bool failed;
+static bool failed, pauses;       // pauses: the running thread has called `pause`
+static int32 (*is_interrupted)();  // asks the host; null where that gives no answer
+static uint64 num_rounds;          // of threads, between which the host is asked now and then
+static const uint64 ROUNDS_BETWEEN_QUESTIONS = 8;
+uint64 num_accesses;
 
 }  // namespace cudasim
 #include "stacks.h"  // which, and those below, need what stands above
@@ -79,6 +83,39 @@ void check_bounds(int64 index, int64 numel, const char* name, const char* verb) 
 int64 check_rank(int64 rank) {
   if (rank < 0 || rank >= num_blocks) fail("reaches for block %lld of its cluster, which has %lld blocks.", rank, num_blocks);
   return rank;
+}
+
+// ---- what a user's kernel calls (`watched` in compile.py) ----
+static const int64 LEAST_LEFT_BYTES = 16 << 10;  // of a stack: the C library's functions, which a kernel calls, need some
+
+// Lets the host hear an interrupt, and goes on.
+void pause() {
+  pauses = true;
+  switch_to_scheduler();
+}
+
+// A place of the text, and behind it the type of an array: its text stands behind two numbers.
+struct Site { const char* file; uint32 line, column; };
+struct SiteOfArray { Site site; const struct { uint16 kind, info; char text[1]; }* type; };
+static void note_line(const Site& site) {
+  if (names_lines && !at_line && !strchr(site.file, '/')) at_line = (int32)site.line;  // else it is of a header of ours
+}
+
+extern "C" {
+// At the begin of each function, and at its end.
+void __cyg_profile_func_enter(void*, void*) {
+  if (running && (char*)__builtin_frame_address(0) < running->stack + LEAST_LEFT_BYTES)
+    fail("needs more than %lld bytes of stack: a function calls itself, or local arrays are large.", STACK_BYTES);
+}
+void __cyg_profile_func_exit(void*, void*) {}
+void __ubsan_handle_out_of_bounds(const SiteOfArray* at, uint64 index) {
+  note_line(at->site);
+  fail("reaches for element %lld of %s, an array in local or constant memory.", (int64)index, at->type->text);
+}
+void __ubsan_handle_divrem_overflow(const Site* site, uint64, uint64) {
+  note_line(*site);
+  fail("divides a whole number by 0.");
+}
 }
 
 // ---- chance ----
@@ -208,12 +245,26 @@ static bool release_meetings(int64 threads) {
   return released;
 }
 
+// What Python gives, to be asked whether a kernel shall be given up.
+SEEN_OUTSIDE void picograd_ask(int32 (*asked)()) { is_interrupted = asked; }
+
+static bool is_stopped() {
+  if (is_interrupted && is_interrupted()) {
+    snprintf(message, sizeof message, "kernel %s: interrupted.", kernel_name);
+    failed = true;
+  }
+  return failed;
+}
+
 // Runs each thread that can run, in turn, until it waits or ends.
 static void run_threads(const int64* turns, int64 threads) {
   for (int64 i = 0; i < threads && !failed; i++) {
     running = &fibers[turns[i]];
     if (running->state != RUNS) continue;
-    switch_to_fiber();
+    do {
+      pauses = false;
+      switch_to_fiber();
+    } while (pauses && !is_stopped());
     if (!failed && *(uint64*)running->stack != CANARY) {
       snprintf(message, sizeof message, "kernel %s: a thread needs more than %lld bytes of stack.", kernel_name,
                STACK_BYTES);
@@ -278,6 +329,7 @@ static void run_blocks(int64 order) {
   if (num_blocks > 1) begin_clocks();
   bool is_behind_barrier = true;
   do {
+    if (++num_rounds % ROUNDS_BETWEEN_QUESTIONS == 0 && is_stopped()) return;
     if (is_behind_barrier) put_in_order(turns, num_threads, order);
     do run_threads(turns, num_threads);
     while (!failed && release_meetings(num_threads));
@@ -357,6 +409,7 @@ const char* launch(const char* name, void (*thread)(), const Argument* given, co
     for (int64 rank = 0; rank < num_blocks; rank++) blocks[rank].place = index_of(num_blocks * turns[i] + rank, grid_shape);
     run_blocks(order);
   }
+  running = nullptr;
   forget_traces();
   free(turns);
   free(dynamic_shared);
