@@ -117,9 +117,9 @@ def compiler() -> str:
 
 @cache
 def watched() -> tuple[str, ...]:
-    """Returns the options for a user's kernel, by which it calls what simulator.cpp has in the place of their libraries.
+    """Returns the options that instrument a user's kernel; simulator.cpp defines what they call, in place of libraries.
 
-    Of its own functions alone is each begin told, not of those of headers, which are called for each access.
+    Functions of headers, which every access calls, are not instrumented.
     """
     is_clang = sys.platform == "darwin" or "clang" in Path(compiler()).name
     own = ["-after-inlining"] if is_clang else ["", "-exclude-file-list=/devices/,/include/"]
