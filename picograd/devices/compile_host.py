@@ -37,7 +37,19 @@ def rejected(compiler: str, source: Source, arch: str, log: str, suffix: str = "
     facts.append(f"  {file}:{number}: error: {found[3].strip()}")
     if (file, number) in lines:
         facts.append(f"     {number} | {lines[file, number]}")
-    return CompileError("\n".join(facts))
+    return CompileError("\n".join(facts), hint=_of_open_bracket(lines, file))
+
+
+def _of_open_bracket(lines: dict[tuple[str, int], str], file: str) -> str | None:
+    """Returns the hint for an error in a file behind others, one of which leaves a bracket open; None where none does."""
+    closed, open_at = {")": "(", "]": "[", "}": "{"}, list[tuple[str, str]]()
+    for (name, number), line in lines.items():
+        for letter in "" if name == file else re.sub(r"//.*|\"(?:\\.|[^\"])*\"|'(?:\\.|[^'])'", "", line):
+            if letter in "([{":
+                open_at.append((letter, f"{name}:{number}"))
+            elif letter in closed and open_at and open_at[-1][0] == closed[letter]:
+                open_at.pop()
+    return f"nothing closes the {open_at[-1][0]} of {open_at[-1][1]}." if open_at else None
 
 
 def find_compiler(device: str, language: str, variable: str, names: Sequence[str]) -> str:

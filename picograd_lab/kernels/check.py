@@ -17,7 +17,7 @@ import numpy as np
 
 from picograd.autograd import grad
 from picograd.dtype import DType
-from picograd.errors import UnsupportedOp
+from picograd.errors import ShapeError, UnsupportedOp
 from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 from picograd_lab.kernels.prepared import Array, Prepared
@@ -86,6 +86,7 @@ def check(kernel: Kernel, args: tuple[Any, ...]) -> Report:
 
     Raises:
       UnsupportedOp: the kernel has no meaning.
+      ShapeError: the meaning has other shapes than the output says.
       DeviceError: the simulator finds a race, an access outside memory or a divergent barrier.
     """
     if kernel.meaning is None:
@@ -93,13 +94,15 @@ def check(kernel: Kernel, args: tuple[Any, ...]) -> Report:
     placed = tuple([_placed(arg) for arg in args])
     prepared = kernel.prepare(*placed)
     wide = [_wide(arg) for arg in placed]
-    meant = _listed(kernel.meaning(*wide))
     found = _results(prepared)
+    meant = _meant(kernel, wide)
+    shapes, expected = [value.shape for value in meant], [result.shape for result in found]
+    if shapes != expected:
+        given, wanted = ", ".join(map(str, shapes)), ", ".join(map(str, expected))
+        raise ShapeError(f"{kernel.name}: the meaning gives shapes {given}, the output says {wanted}.")
     lines = [
-        _compared(one.name, result, np.asarray(value), dtype)
-        for one, result, value, dtype in zip(
-            kernel.signature.results, found, meant, prepared.given.results, strict=True
-        )
+        _compared(one.name, result, value, dtype)
+        for one, result, value, dtype in zip(kernel.signature.results, found, meant, prepared.given.results)
     ]
     if prepared.name == SIMULATOR:
         lines += _in_other_orders(kernel, prepared, found)
@@ -119,6 +122,13 @@ def _wide(arg: Any) -> Any:
         return arg
     array = arg.numpy()
     return array.astype(np.float64) if arg.dtype.is_float else array
+
+
+def _meant(kernel: Kernel, args: Sequence[Any]) -> list[Array]:
+    """Returns the results by the meaning, which may work in the memory of what it is given."""
+    assert kernel.meaning is not None
+    own = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args]
+    return [np.asarray(value) for value in _listed(kernel.meaning(*own))]
 
 
 def _listed(found: Any) -> tuple[Any, ...]:
@@ -170,7 +180,6 @@ def _in_other_orders(kernel: Kernel, prepared: Prepared, found: Sequence[Array])
 # ---- gradients ----
 def _gradients(kernel: Kernel, args: tuple[Any, ...], wide: Sequence[Any]) -> list[Line]:
     """Returns a line for each argument with a gradient, compared with slopes of the meaning."""
-    assert kernel.meaning is not None
     inputs = [i for i, arg in enumerate(args) if isinstance(arg, Tensor) and arg.dtype.is_float]
     rng = np.random.default_rng(0)
     leaves = list(args)
@@ -197,12 +206,11 @@ def _along_directions(
     rng: np.random.Generator,
 ) -> Line:  # fmt: skip
     """Returns the comparison of one gradient with slopes along random directions."""
-    meaning: Callable[..., Any] = kernel.meaning  # type: ignore[assignment]
     what, worst = f"gradient of {kernel.argument(i)}", 0.0
 
     def total(moved: Array) -> float:
-        values = _listed(meaning(*wide[:i], moved, *wide[i + 1 :]))
-        return sum(float((np.asarray(values[number]) * weight).sum()) for number, weight in weights)
+        values = _meant(kernel, [*wide[:i], moved, *wide[i + 1 :]])
+        return sum(float((values[number] * weight).sum()) for number, weight in weights)
 
     for _ in range(DIRECTIONS):
         direction = rng.standard_normal(gradient.shape)

@@ -77,8 +77,8 @@ class Kernel:
     """
 
     def __init__(
-        self, source: str | Path, output: Callable[..., Any], *, grid: Extents | None, block: Extents, entry: str | None,
-        shared_bytes: int | Callable[..., int], inputs: Callable[..., Any] | None, meaning: Callable[..., Any] | None,
+        self, source: str | Path, output: Any, *, grid: Extents | None, block: Extents, entry: str | None,
+        shared_bytes: int | Callable[..., int], inputs: Any, meaning: Callable[..., Any] | None,
         gradient: Callable[..., Any] | None, name: str | None, implements: Callable[..., Any] | None,
         accepts: Callable[..., bool] | None, then: Sequence[Mapping[str, Any]], scratch: Mapping[str, Any],
         tile_maps: Mapping[str, Callable[..., Any]],
@@ -87,6 +87,9 @@ class Kernel:
         self.language = language_of(self.text)
         first = signature_of(self.text, entry, self.language)
         self.name = name or first.name
+        if not self.name.isidentifier():  # a part of symbols and of files
+            fact = f"kernel: name must be a name as Python has them, got {self.name!r}."
+            raise ArgumentError(fact, f'name="{first.name}"')
         self.text = self.text.replace('"{}"', f'"{self.name}.{SUFFIXES[self.language]}"', 1)
         if (grid is None) != (self.language == "c"):
             raise ArgumentError(f"{self.name}: {GRIDS[self.language]}", LOOPS[self.language])
@@ -170,7 +173,7 @@ class Kernel:
 
     def argument(self, number: int) -> str:
         """Returns the name of an argument of the call."""
-        names = list(inspect.signature(self.output).parameters)
+        names = list(inspect.signature(self.output).parameters) if callable(self.output) else []
         return names[number] if number < len(names) else f"argument {number}"
 
     def prepare(self, *args: Any) -> Prepared:
@@ -209,7 +212,7 @@ class Kernel:
 
     def _values(self, args: tuple[Any, ...], of_shapes: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns a value for each parameter that is not a result."""
-        values = args if self.inputs is None else self._listed("inputs", self.inputs(*of_shapes))
+        values = args if self.inputs is None else self._listed(_value_of(self.inputs, of_shapes))
         if len(values) != len(self.signature.inputs):
             names = ", ".join(one.name for one in self.signature.inputs)
             raise ArgumentError(
@@ -253,8 +256,7 @@ class Kernel:
           numbers:  numbers of operands and results, by names of parameters;  shapes: their shapes
         """
         blocks, threads = self._blocks_and_threads(launched, args)
-        asked = launched.shared_bytes
-        shared = asked(*args) if callable(asked) else asked
+        shared = _value_of(launched.shared_bytes, args)
         if not isinstance(shared, int):
             raise ArgumentTypeError(f"{self.name}: shared_bytes must be a number of bytes, got {shared!r}.")
         if not 0 <= shared <= SHARED_BYTES_MAX:
@@ -292,7 +294,7 @@ class Kernel:
         """Returns dtype and shape of each memory between launches."""
         found = []
         for name, spec in self.scratch.items():
-            shape, dtype = spec(*args) if callable(spec) else spec
+            shape, dtype = _value_of(spec, args)
             found.append((dtype, tuple(map(dim_of, shape))))
             every = [one for each in self.launched for one in each.signature.parameters if one.name == name]
             if not any(one.is_pointer for one in every):
@@ -341,8 +343,11 @@ class Kernel:
 
     def _outputs(self, args: tuple[Any, ...]) -> tuple[tuple[DType, ...], tuple[Shape, ...]]:
         """Returns the dtypes of the results, and their shapes."""
-        specs = self._listed("output", self.output(*args))
-        results = self.signature.results
+        given = _value_of(self.output, args)
+        listed, results = self._listed(given), self.signature.results
+        specs = [found for spec in listed if (found := _result_of(spec)) is not None]
+        if len(specs) != len(listed):
+            raise ArgumentTypeError(f"{self.name}: output must give Tensors or pairs (shape, dtype), got {given!r}.")
         if len(specs) != len(results):
             names = ", ".join(one.name for one in results) or "none"
             raise ArgumentError(
@@ -350,10 +355,7 @@ class Kernel:
                 "a parameter that is only read is const; one that is not const is a result, and holds nothing before.",
             )
         dtypes_, shapes = [], []
-        for one, spec in zip(results, specs):
-            shape, dtype = spec if isinstance(spec, tuple) and len(spec) == 2 else (_of(spec, "shape"), _of(spec, "dtype"))
-            if not isinstance(shape, (tuple, list)) or not isinstance(dtype, DType):
-                raise ArgumentTypeError(f"{self.name}: output must give Tensors or pairs (shape, dtype), got {spec!r}.")
+        for one, (shape, dtype) in zip(results, specs):
             if not all(isinstance(dim, (Extent, Length)) or _is_whole(dim) for dim in shape):
                 raise ShapeError(f"{self.name}: the shape of {one.name} must be of lengths, got {tuple(shape)}.")
             if one.dtype is not None and dtype is not one.dtype:
@@ -369,7 +371,7 @@ class Kernel:
         if launched.grid is None:
             return (1, 1, 1), (1, 1, 1)
         blocks, (x, y, z) = (
-            self._extents(name, value(*args) if callable(value) else value)
+            self._extents(name, _value_of(value, args))
             for name, value in (("grid", launched.grid), ("block", launched.block))
         )
         if not isinstance(x, int):
@@ -391,7 +393,7 @@ class Kernel:
         y, z = (*map(int, extents[1:]), *[1] * (3 - len(extents)))
         return dim_of(extents[0]), y, z
 
-    def _listed(self, what: str, found: Any) -> tuple[Any, ...]:
+    def _listed(self, found: Any) -> tuple[Any, ...]:
         is_pair = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], DType)
         return (found,) if not isinstance(found, (tuple, list)) or is_pair else tuple(found)
 
@@ -446,11 +448,19 @@ def _number_among(values: Sequence[Any], arg: Any) -> int | None:
 
 
 def _is_whole(n: Any) -> bool:
-    return isinstance(n, (int, np.integer)) and int(n) >= 0
+    return isinstance(n, (int, np.integer)) and not isinstance(n, bool) and int(n) >= 0
 
 
-def _of(spec: Any, name: str) -> Any:
-    return getattr(spec, name, None)
+def _value_of(given: Any, args: tuple[Any, ...]) -> Any:
+    """Returns what the user has given as a value, or as a function of the arguments."""
+    return given(*args) if callable(given) else given
+
+
+def _result_of(spec: Any) -> tuple[Any, DType] | None:
+    """Returns the shape and dtype that a Tensor has, or a pair; None if it is neither."""
+    is_pair = isinstance(spec, tuple) and len(spec) == 2
+    shape, dtype = spec if is_pair else (getattr(spec, "shape", None), getattr(spec, "dtype", None))
+    return (shape, dtype) if isinstance(shape, (tuple, list)) and isinstance(dtype, DType) else None
 
 
 def _output(call: Op, number: int, dtype: DType) -> Op:
@@ -465,8 +475,8 @@ def is_path(source: str | Path) -> bool:
 
 
 def kernel(
-    source: str | Path, output: Callable[..., Any], *, grid: Extents | None = None, block: Extents = 256,
-    entry: str | None = None, shared_bytes: int | Callable[..., int] = 0, inputs: Callable[..., Any] | None = None,
+    source: str | Path, output: Any, *, grid: Extents | None = None, block: Extents = 256,
+    entry: str | None = None, shared_bytes: int | Callable[..., int] = 0, inputs: Any = None,
     meaning: Callable[..., Any] | None = None, gradient: Callable[..., Any] | None = None, name: str | None = None,
     implements: Callable[..., Any] | None = None, accepts: Callable[..., bool] | None = None,
     then: Sequence[Mapping[str, Any]] = (), scratch: Mapping[str, Any] | None = None,
@@ -486,12 +496,13 @@ def kernel(
 
     Args:
       source:        text, or the path of a file; it may include headers of its folder and of picograd/devices/cuda
-      output:        (arguments): a Tensor like the result, or a pair (shape, dtype); a tuple for several results
+      output:        a Tensor like the result, or a pair (shape, dtype), or a function of the arguments that returns one; a
+                      tuple for several results
       grid:          blocks along x, y and z: 1 to 3 numbers, or a function of the arguments; None for C
       block:         threads per block, in the same form
       entry:         name of the function, if the source has several: "saxpy", "rows<256>"
       shared_bytes:  dynamic shared memory per block, `extern __shared__`
-      inputs:        (arguments): a value for each parameter that is not a result
+      inputs:        a value for each parameter that is not a result, or a function of the arguments that returns them
       meaning:       (arguments, Tensors as NumPy arrays): the results, in NumPy
       gradient:      (gradients of the results, arguments): the gradient of each Tensor, by operations of Tensors and other
                       kernels; a parameter `out` gets the results

@@ -18,7 +18,7 @@ from picograd.devices.cudasim.device import ORDERS, UNWRITTEN, CudaSimDevice
 from picograd.engine.compiler import given_source
 from picograd.engine.devices import compiler_for, default_device
 from picograd.engine.realize import realize
-from picograd.errors import DeviceError
+from picograd.errors import ArgumentError, DeviceError
 from picograd.interrupts import cached_property
 from picograd.ir.op import Buffer, Op, greatest
 from picograd.ir.opcode import OpCode
@@ -68,6 +68,8 @@ class Prepared:
         Args:
           order:  of threads and blocks on the simulator: "forward", "backward" or "shuffled"
         """
+        if order not in ORDERS:
+            raise ArgumentError(f"run: order is one of {', '.join(ORDERS)}, got {order!r}.")
         if isinstance(self.device, CudaSimDevice):
             self.device.order = ORDERS.index(order)
         try:
@@ -88,6 +90,8 @@ class Prepared:
 
     def seconds(self, count: int = 1) -> float:
         """Returns the seconds of one run, as the mean of `count` consecutive ones."""
+        if count < 1:
+            raise ArgumentError(f"seconds: count must be at least 1, got {count}.")
         self.wait()
         start = time.perf_counter()
         self.run(count)

@@ -119,9 +119,11 @@ def signature_of(text: str, entry: str | None, language: str = "cuda") -> Signat
     if entry is None and len(heads) > 1:
         raise ArgumentError(f"kernel: the source has {len(heads)} kernels: {', '.join(heads)}.", f'entry="{wanted}"')
     if wanted not in heads:
-        raise ArgumentError(f"kernel: the source has no kernel {wanted}, only {', '.join(heads)}.")
+        raise ArgumentError(f"kernel: the source has no kernel {wanted!r}, only {', '.join(heads)}.")
     head = heads[wanted]
     listed, bounds = _until_closed(plain, head.end()), (head["bounds"] or "").strip()
+    if listed is None:
+        raise ArgumentError(f"kernel: the parameters of {wanted} are not closed by a parenthesis.")
     macro = listed.strip()
     if macro.isidentifier() and (found := re.search(rf"^#define {macro}\b((?:.*\\\n)*.*)", plain, re.MULTILINE)):
         listed = found[1].replace("\\\n", " ")  # parameters shared by functions
@@ -131,14 +133,14 @@ def signature_of(text: str, entry: str | None, language: str = "cuda") -> Signat
     return Signature(wanted, bounds, tuple(map(_parameter, _split(listed))))
 
 
-def _until_closed(text: str, start: int) -> str:
-    """Returns the text from `start` to the parenthesis that closes one before it."""
+def _until_closed(text: str, start: int) -> str | None:
+    """Returns the text from `start` to the parenthesis that closes one before it; None if nothing does."""
     depth = 1
     for end in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[end], 0)
         if depth == 0:
             return text[start:end]
-    return text[start:]
+    return None
 
 
 def _split(text: str) -> list[str]:

@@ -164,7 +164,7 @@ class Watcher(Recorder):
             with np.errstate(all="ignore"):
                 yield
         except Exception as error:  # an error of the comparison; the program continues
-            self.verdict.note(f"not compared: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+            self.verdict.note(f"not compared: {_said(error)}")
         finally:
             self._is_busy = False
 
@@ -196,13 +196,18 @@ class Watcher(Recorder):
             held.note = why_not
             self.verdict.note(f"{kernel.name}: {why_not}")
             return
+        try:
+            meanings = bounded([value for _, value, _ in parts], in_params(parts, given, variables), variables)
+        except Exception as error:  # the meaning of a user's kernel, say
+            held.note = _said(error)
+            self.verdict.note(f"{kernel.name}: not compared: {held.note}")
+            return
         held.runs += 1
         held.is_sample = held.is_sample or any(ranges is not None for _, _, ranges in parts)
         other = None
         if self.against is not None:
             other = copies(given)
             self._alone_on(watched, step, self.against)(other, variables)
-        meanings = bounded([value for _, value, _ in parts], in_params(parts, given, variables), variables)
         held.unbounded = 0
         for (slot, value, ranges), meaning in zip(parts, meanings):
             shape = meaning.value.shape
@@ -322,6 +327,11 @@ class Watcher(Recorder):
 
 
 # ---- one kernel ----
+def _said(error: Exception) -> str:
+    """Returns the first line of an error, behind its kind."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
 def _is_due(run: int) -> bool:
     return run <= ALWAYS_COMPARED or run & (run - 1) == 0
 

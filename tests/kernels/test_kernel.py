@@ -17,6 +17,7 @@ from picograd.errors import (
     DeviceError,
     DTypeError,
     GradientError,
+    ShapeError,
     UnsupportedOp,
 )
 from tests.fake_driver import TENSORS, build, run_on
@@ -235,6 +236,8 @@ def test_a_prepared_kernel_counts_what_it_does() -> None:
 @pytest.mark.parametrize(("given", "error", "said"), [
     ({"output": lambda x: (x, x)}, ArgumentError, "output gives 2 results, and the parameters .* writes are out"),
     ({"output": lambda x: 3}, ArgumentTypeError, "output must give Tensors or pairs"),
+    ({"output": lambda x: (x.shape, "float32")}, ArgumentTypeError, "output must give .*, got \\(\\(8,\\), 'float32'\\)"),
+    ({"block": True}, ArgumentTypeError, "block must be one to three whole numbers, got True"),
     ({"output": lambda x: (x.shape, pg.int32)}, DTypeError, "out is 'float \\*' in the kernel, output says int32"),
     ({"block": 2000}, ArgumentError, "a block of \\(2000, 1, 1\\) threads"),
     ({"grid": (1, 70000)}, ArgumentError, "a grid of \\(1, 70000, 1\\) blocks"),
@@ -243,12 +246,75 @@ def test_a_prepared_kernel_counts_what_it_does() -> None:
     ({"inputs": lambda x: (x, 1)}, ArgumentError, "2 values, and the parameters that are not results are x"),
     ({"inputs": lambda x: (x.int(),)}, DTypeError, "x is 'const float \\*' in the kernel, got int32"),
     ({"inputs": lambda x: (1.0,)}, ArgumentTypeError, "x is memory in the kernel, got float"),
-    ({"shared_bytes": -1}, ArgumentTypeError, "shared_bytes must be a number of bytes"),
+    ({"shared_bytes": 1.5}, ArgumentTypeError, "shared_bytes must be a number of bytes"),
+    ({"shared_bytes": -1}, ArgumentError, "shared_bytes must be 0 to 232448, got -1"),
 ])  # fmt: skip
 def test_what_does_not_fit_the_source_is_refused(given: dict[str, Any], error: type[Exception], said: str) -> None:
     options = {"output": lambda x: x, "grid": 1, "block": 8, "meaning": lambda x: x, **given}
     with pytest.raises(error, match=f"^copy: .*{said}"):
         pg.kernel(COPY.format("out[i] = x[i];"), **options)(pg.zeros(8))
+
+
+@pytest.mark.parametrize(("text", "options", "said"), [
+    ("__global__ void copy(float *out, const float *x", {}, "the parameters of copy are not closed by a parenthesis"),
+    (COPY, {"entry": ""}, "the source has no kernel '', only copy"),
+    (COPY, {"name": "a b"}, "name must be a name as Python has them, got 'a b'"),
+])  # fmt: skip
+def test_a_source_that_names_no_kernel_is_refused(text: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^kernel: {said}"):
+        pg.kernel(text, output=lambda x: x, grid=1, **options)
+
+
+def test_the_line_of_an_open_bracket_is_named() -> None:
+    open_kernel = pg.kernel(COPY.format("if (i > 0) { out[i] = x[i];"), output=lambda x: x, grid=1, block=8)
+    with pytest.raises(CompileError) as caught:
+        open_kernel(pg.zeros(8, device="CUDASIM")).realize()
+    assert re.fullmatch(r"nothing closes the \{ of copy\.cu:\d+\.", caught.value.hint or "")
+
+
+def test_functions_of_a_kernel_may_be_values() -> None:
+    x = pg.arange(8).float().to("CUDASIM")
+    made = pg.kernel(COPY.format("out[i] = x[i];"), output=((8,), pg.float32), inputs=(x,), grid=1, block=8)
+    with pg.device("CUDASIM"):
+        assert made().tolist() == list(range(8))
+
+
+WRONG_MEANINGS = {
+    "(2,)": lambda x: x[:2],
+    "(1, 8)": lambda x: x[None],
+    "(8,), (8,)": lambda x: (x, x),
+    "()": lambda x: None,
+}
+
+
+@pytest.mark.parametrize("shapes", WRONG_MEANINGS)
+def test_a_meaning_of_other_shapes_is_refused_and_not_compared(shapes: str) -> None:
+    wrong = pg.kernel(COPY.format("out[i] = x[i];"), output=lambda x: x, grid=1, block=8, meaning=WRONG_MEANINGS[shapes])
+    x = pg.arange(8).float().to("CUDASIM")
+    said = f"the meaning gives shapes {shapes}, the output says (8,)."
+    with pytest.raises(ShapeError, match=re.escape(f"copy: {said}")):
+        wrong.check(x)
+    text = str(pg.verify(lambda: wrong(x)))
+    assert f"copy_8: not compared: ShapeError: kernel copy: {said}" in text and "right: 0 kernels of 1 plans" in text
+
+
+def test_a_meaning_may_work_in_the_memory_that_it_is_given() -> None:
+    def doubled(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        x *= 2
+        return x
+
+    twice_in_place = pg.kernel(
+        COPY.format("out[i] = 2 * x[i];"), output=lambda x: x, grid=1, block=8, meaning=doubled, gradient=lambda g, x: 2 * g
+    )
+    assert twice_in_place.check(pg.arange(8).float())
+
+
+def test_a_launch_is_not_run_in_an_order_or_as_often_as_there_is_none() -> None:
+    launch = twice.prepare(pg.arange(128, device="CUDASIM").float())
+    with pytest.raises(ArgumentError, match=r"run: order is one of forward, backward, shuffled, got 'sideways'\."):
+        launch.run(order="sideways")
+    with pytest.raises(ArgumentError, match=r"seconds: count must be at least 1, got 0\."):
+        launch.seconds(0)
 
 
 def test_a_kernel_without_a_meaning_says_which_devices_take_it() -> None:
