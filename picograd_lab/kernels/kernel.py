@@ -452,7 +452,7 @@ def _is_whole(n: Any) -> bool:
 
 
 def _value_of(given: Any, args: tuple[Any, ...]) -> Any:
-    """Returns what the user has given as a value, or as a function of the arguments."""
+    """Returns the value of an option, which may be a function of the arguments."""
     return given(*args) if callable(given) else given
 
 
