@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for options, match in (
         ({"then": [{"entry": "total"}]}, "has entry and grid"),
         ({"scratch": {"parts": ((1,), pg.float32), "others": ((1,), pg.float32)}}, "others in `scratch` is memory of no"),
-        ({"then": [{"entry": "nothing", "grid": 1}]}, "no kernel nothing"),
+        ({"then": [{"entry": "nothing", "grid": 1}]}, "no kernel 'nothing'"),
     ):
         with pytest.raises(ArgumentError, match=match):
             pg.kernel(SPLIT, **{**SPLIT_OPTIONS, **options})(a, b)
