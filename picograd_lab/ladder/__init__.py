@@ -1,5 +1,5 @@
-"""`picograd ladder gemm`: a matrix product, one idea faster from rung to rung; what each idea brings is measured.
+"""`picograd ladder gemm`: a matrix product that gains one idea from rung to rung; the gain of each idea is measured.
 
-Each rung is a Program that a short emitter writes, in the statements that every kernel is made of; the compiler writes all
-of the last one. rungs.py has them from top to bottom.
+Each rung is a Program of a short emitter, in the statements of every kernel; the last rung is the compiler's own kernel.
+rungs.py has them from first to last.
 """

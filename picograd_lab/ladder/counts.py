@@ -1,9 +1,9 @@
-"""Counts of what a kernel does in the simulator: instructions of warps, sectors, bank conflicts, bytes by memory space.
+"""Counts of a kernel in the simulator: instructions of warps, sectors, bank conflicts, bytes by memory space.
 
-In:    a Source of CUDA C; the library that CudaSimDevice has loaded of it
-Out:   `compile_counted`;  `take_counts`: by name, since they were taken before
+In:    a Source of CUDA C; its library, loaded by CudaSimDevice
+Out:   `compile_counted`;  `take_counts`: the counts since the last call, by name
 
-counts.h says what is counted, and how. A kernel that is compiled as others are counts nothing and costs nothing more.
+counts.h defines what is counted, and how. A kernel that is compiled otherwise counts nothing and has no extra cost.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ WARP_THREADS, SECTOR_BYTES = 32, 32
 
 
 def compile_counted(source: Source) -> Binary:
-    """Compiles CUDA C for the simulator, which then counts.
+    """Compiles CUDA C for the simulator, with counts.
 
     Raises:
-      CompileError: there is no compiler, or it rejected the source; the message shows the line.
+      CompileError: the compiler is missing, or rejected the source; the message shows the line.
     """
     return simulated.compile_source(source, TARGET, header=HEADER)
 
@@ -31,8 +31,8 @@ def compile_counted(source: Source) -> Binary:
 def take_counts(executable: Executable) -> dict[str, int]:
     """Returns the counts since the last call, by name, and sets them to 0.
 
-    Names are those of counts.h in small letters. Multiply-adds and exponentials are of threads; all other instructions are
-    of warps.
+    Names are those of counts.h in lower case. Multiply-adds and exponentials are counted per thread, all other
+    instructions per warp.
     """
     library = executable.owner
     library.picograd_counter_names.restype = ctypes.c_char_p

@@ -1,10 +1,10 @@
-"""Ladders of GPU kernels: files of CUDA C that compute the same thing, each with one idea more than the one before.
+"""Ladders of GPU kernels: files of CUDA C for one computation, each with one more idea than the one before.
 
-In:    a `Ladder`: what is computed, as NumPy means it, and its `Rung`s, each a file and how it is launched
+In:    a `Ladder`: the computation, defined in NumPy, and its `Rung`s, each a file and its launches
 Out:   `climb`: a `Figure` for each rung: checked, then timed on a GPU, or counted on the simulator
 
-The lengths of a problem are constants of the text: `static const int M = 128, ...` stands before its first line, so that a
-compiler unrolls loops and drops edges that there are not. Everything else that a rung needs is in its file.
+The lengths of a problem are constants of the text: `static const int M = 128, ...` precedes its first line, so that the
+compiler unrolls loops and removes edges. Everything else of a rung is in its file.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from picograd_lab.ladder.roofline import clock_hz, least_seconds, library_second
 from picograd_lab.ladder.runnable import Array, Planned, Runnable
 
 Lengths = Mapping[str, int]
-SAMPLES, LEAST_S, MOST_RUNS = 7, 5e-3, 1000  # of a time; so long is one at least, of so many runs at most
-LEAST_BOUND = 2.0**-960  # in the place of 0: errors are divided by it
+SAMPLES, LEAST_S, MOST_RUNS = 7, 5e-3, 1000  # for a time: samples, shortest sample, most runs in a sample
+LEAST_BOUND = 2.0**-960  # replaces 0, as errors are divided by it
 
 
 def ceil_div(a: int, b: int) -> int:
-    """Returns how many b hold a.
+    """Returns the number of b that cover a.
 
     >>> ceil_div(65, 32)
     3
@@ -54,17 +54,17 @@ def _nothing(lengths: Lengths) -> tuple[Any, ...]:
 
 
 class Rung(Record):
-    """One kernel of a ladder, or several that follow each other.
+    """One kernel of a ladder, or several in sequence.
 
-    file:      in the ladder's folder, NN_name.cu; its first line says the idea: `// Name: what this rung adds.`
-    launches:  of lengths: its functions by symbol, with blocks, threads and maps of tiles
-    accepts:   of lengths: "" or the rule that they break
-    dtype:     of floats that it is given, `Element` in the text if it is a narrow one; it then gives `Result`, float32
-               but where it is offered to the compiler (offer.py)
-    roundoff:  greatest relative error of one of its roundings
-    oldest:    compute capability from which on GPUs have its instructions: 70, 80, 90 (of Hopper alone)
-    scratch:   of lengths: dtype and number of elements of memory between its kernels; parameters behind the outputs
-    bound:     in the place of its ladder's, where it computes by another formula
+    file:      file in the ladder's folder, NN_name.cu; its first line is the idea: `// Name: what this rung adds.`
+    launches:  (lengths) -> its functions by symbol, with blocks, threads and tensor maps
+    accepts:   (lengths) -> "" or the violated rule
+    dtype:     dtype of the float inputs, `Element` in the text if it is narrow; the output is then `Result`, float32
+    except in offers to the compiler (offer.py)
+    roundoff:  largest relative error of one of its roundings
+    oldest:    least compute capability with its instructions: 70, 80, 90 (Hopper only)
+    scratch:   (lengths) -> dtype and number of elements of memory between its kernels; parameters after the outputs
+    bound:     replaces the ladder's, for a rung with another formula
     """
 
     file: str
@@ -78,26 +78,26 @@ class Rung(Record):
 
     @property
     def name(self) -> str:
-        """Its file's name without number and suffix, words apart."""
+        """Name of its file without number and suffix, with spaces."""
         return Path(self.file).stem.partition("_")[2].replace("_", " ")
 
 
 class Ladder(Record):
-    """Something that kernels compute.
+    """A computation and its kernels.
 
-    folder:   of the rungs' files; its name is the ladder's
-    does:     in one line
-    lengths:  names in the text, with what they are if nobody says
-    inputs:   (lengths, rng): the arrays that a kernel is given; float64 is for a rung's dtype
-    meaning:  (lengths, *inputs): the arrays that it gives, in float64
-    bound:    (lengths, roundoff, *inputs): how far each element may be off
-    flops:    of lengths
-    tensors:  (lengths, *inputs as Tensors): the results as picograd computes them, maybe without the last; a list is a
-              result in parts
-    axes:     of each input the lengths along its axes, "M K"; () where rungs are offered for no kernel of the compiler's
-    results:  (lengths): the shapes of what a kernel gives, where `axes` are known
-    switches: those lengths that are 0 or 1
-    library:  (torch, *inputs): how PyTorch computes it, by the library of `library_name`
+    folder:   folder of the rungs' files; it has the ladder's name
+    does:     the computation in one line
+    lengths:  names in the text, with their default values
+    inputs:   (lengths, rng) -> the kernel's input arrays; float64 stands for a rung's dtype
+    meaning:  (lengths, *inputs) -> the output arrays, in float64
+    bound:    (lengths, roundoff, *inputs) -> largest error of each element
+    flops:    (lengths) -> operations
+    tensors:  (lengths, *inputs as Tensors) -> picograd's results, perhaps without the last; a list is one result in
+    parts
+    axes:     for each input, the lengths along its axes, "M K"; () for ladders without offers to the compiler
+    results:  (lengths) -> the shapes of the outputs, if `axes` are given
+    switches: lengths that are 0 or 1
+    library:  (torch, *inputs) -> PyTorch's result, by the library of `library_name`
     """
 
     folder: Path
@@ -117,7 +117,7 @@ class Ladder(Record):
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """Name of the folder."""
         return self.folder.name
 
     def text(self, rung: Rung) -> str:
@@ -129,17 +129,17 @@ class Ladder(Record):
         return self.text(rung).splitlines()[0].partition(": ")[2].rstrip(".")
 
     def given(self, rung: Rung, lengths: Lengths, seed: int = 0) -> tuple[Array, ...]:
-        """Returns the arrays that a rung is given: float64 in its dtype, all else as it is."""
+        """Returns the input arrays of a rung: float64 in its dtype, all others unchanged."""
         arrays = self.inputs(lengths, np.random.default_rng(seed))
         return tuple(array.astype(rung.dtype.numpy) if array.dtype == np.float64 else array for array in arrays)
 
     def least_nbytes(self, rung: Rung, lengths: Lengths) -> int:
-        """Returns the bytes that a rung has to move in memory at least."""
+        """Returns the least number of bytes that a rung moves in memory."""
         operands = [param for param in self.source(rung, lengths).params if param.role != "scratch"]
         return sum(int(p.numel) * p.dtype.itemsize for p in operands)
 
     def text_for(self, rung: Rung, lengths: Lengths, result: str = "float") -> str:
-        """Returns the text of a rung with these lengths, and the type of its result, before its first line."""
+        """Returns the text of a rung with these lengths and its result's type before the first line."""
         before = f"static const int {', '.join(f'{name} = {value}' for name, value in lengths.items())}; "
         if rung.dtype.itemsize < 4:
             before += f"struct {rung.dtype.name}; typedef {rung.dtype.name} Element; typedef {result} Result; "
@@ -171,7 +171,7 @@ def _wide(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 # ---- what a rung needs ----
 def why_no_problem(ladder: Ladder, lengths: Lengths) -> str:
-    """Returns why a ladder has no problem of these lengths; "" if it has one."""
+    """Returns why a ladder does not accept these lengths; "" if it does."""
     short = [name for name, length in lengths.items() if length < 1 and name not in ladder.switches]
     if short:
         return f"{' and '.join(short)} must be at least 1"
@@ -182,7 +182,7 @@ def why_no_problem(ladder: Ladder, lengths: Lengths) -> str:
 
 
 def why_not(ladder: Ladder, rung: Rung, lengths: Lengths, target: Target) -> str:
-    """Returns why a rung cannot be climbed with these lengths on a device; "" if it can."""
+    """Returns why a rung cannot run with these lengths on a device; "" if it can."""
     if reason := why_no_problem(ladder, lengths):
         return reason
     if target.language == "cuda" and target.arch != "sim":
@@ -196,16 +196,16 @@ def machine_code(ladder: Ladder, rung: Rung, lengths: Lengths, arch: str = "") -
     """Returns the registers, shared memory and spills of a rung's kernels, the largest of each, on a GPU of `arch`.
 
     Raises:
-      CompileError: NVRTC is not installed, or rejected the text.
+      CompileError: NVRTC is missing, or rejected the text.
     """
     return greatest_usage([ladder.source(rung, lengths)], arch or ("sm_90a" if rung.oldest == 90 else "sm_80"))
 
 
 def greatest_usage(sources: Sequence[Source], arch: str) -> nvrtc.ResourceUsage:
-    """Returns the largest of each resource among the kernels of some sources, on a GPU of `arch`.
+    """Returns the largest of each resource among the kernels of several sources, on a GPU of `arch`.
 
     Raises:
-      CompileError: NVRTC is not installed, or rejected a text.
+      CompileError: NVRTC is missing, or rejected a text.
     """
     target = Target("CUDA", "cuda", arch, block_threads=256)
     usages = [usage for source in sources for usage in nvrtc.resource_usage(source, target).values()]
@@ -215,17 +215,17 @@ def greatest_usage(sources: Sequence[Source], arch: str) -> nvrtc.ResourceUsage:
 
 # ---- climbing ----
 class Figure(Record):
-    """The findings of one rung.
+    """The measurements of one rung.
 
-    left_out:   why it was not climbed; "" if it was
-    error:      the largest, as a part of the bound
-    nbytes:     that it has to move in memory at least
-    counts:     of one run, on the simulator
+    left_out:   why it did not run; "" if it ran
+    error:      largest error as a share of the bound
+    nbytes:     least bytes moved in memory
+    counts:     counts of one run, on the simulator
     samples_s:  seconds of one run, on a GPU
-    copy_s:     seconds of a copy that moves as many bytes, on a GPU
-    least_s:    seconds by the roofline; 0 where it is not known
-    library_s:  seconds of the ladder's library, on the same operands; 0 where it is not there
-    registers:  of a thread, as NVRTC has them; None where there is none
+    copy_s:     seconds of a copy of as many bytes, on a GPU
+    least_s:    seconds by the roofline; 0 if unknown
+    library_s:  seconds of the ladder's library on the same operands; 0 without it
+    registers:  registers per thread by NVRTC; None without it
     """
 
     name: str
@@ -250,7 +250,7 @@ def climb(ladder: Ladder, lengths: Lengths, compiler: Compiler) -> Iterator[Figu
     """Yields a figure for each rung.
 
     Raises:
-      VerifyError: a rung's result is off by more than its roundings explain.
+      VerifyError: a rung's result differs by more than its roundings explain.
     """
     for rung in ladder.rungs:
         reason = why_not(ladder, rung, lengths, compiler.device.target)
@@ -277,10 +277,10 @@ def _figure(ladder: Ladder, rung: Rung, lengths: Lengths, compiler: Compiler) ->
 
 
 def measured(figure: Figure, ladder: Ladder, rung: Rung, lengths: Lengths, device: Any, made: Planned) -> Figure:
-    """Returns a figure with what one run shows, and on a GPU with times: of the kernels, of a copy, and of a library.
+    """Returns a rung's measurements: of one run, and on a GPU times of the kernels, of a copy, and of a library.
 
     Raises:
-      VerifyError: a result is off by more than the roundings of `rung` explain.
+      VerifyError: a result differs by more than the roundings of `rung` explain.
     """
     made.run()
     given, is_simulated = ladder.given(rung, lengths), device.target.arch == "sim"
@@ -299,20 +299,20 @@ def measured(figure: Figure, ladder: Ladder, rung: Rung, lengths: Lengths, devic
 
 
 def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ...], results: list[Array]) -> float:
-    """Returns the largest error of a rung's results, as a part of the bound; narrow floats are rounded once more.
+    """Returns the largest error of a rung's results as a share of the bound; narrow floats have one more rounding.
 
     Raises:
-      VerifyError: it is more than 1.
+      VerifyError: the share is above 1.
     """
     wide, errors = _wide(given), [0.0]
     bounds = (rung.bound or ladder.bound)(lengths, rung.roundoff, *wide)
     for result, meant, most in zip(results, ladder.meaning(lengths, *wide), bounds):
         most = most + _rounding_of(result) * np.abs(np.where(np.isfinite(meant), meant, 0.0))
         off, result = np.zeros(meant.shape), result.reshape(meant.shape).astype(np.float64)
-        is_same = (result == meant) | (np.isnan(result) & np.isnan(meant))  # of infinities, too
+        is_same = (result == meant) | (np.isnan(result) & np.isnan(meant))  # also for infinities
         np.abs(np.subtract(result, meant, out=off, where=~is_same), out=off)
         errors.append(float(np.max(off / np.maximum(most, LEAST_BOUND), initial=0.0)))
-        if not errors[-1] <= 1:  # be it NaN
+        if not errors[-1] <= 1:  # also true for NaN
             values = ", ".join(f"{name} = {value}" for name, value in lengths.items())
             raise VerifyError(
                 f"ladder: rung {rung.name} of {ladder.name} with {values} is off by {errors[-1]:.3g} times what its "
@@ -322,13 +322,13 @@ def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ..
 
 
 def _rounding_of(result: Array) -> float:
-    """Returns the roundoff of results that are stored as narrow floats; 0 for others, whose bound has it."""
+    """Returns the roundoff of results stored as narrow floats; 0 for others, whose bound includes it."""
     dtype = _dtype_of(result)
     return 2.0**-dtype.precision if dtype.is_float and dtype.itemsize < 4 else 0.0
 
 
 def _timed(device: Any, work: Callable[[], None]) -> tuple[float, ...]:
-    """Returns the seconds of one run, several times: each of as many runs as make it long enough."""
+    """Returns the seconds of one run, in several samples, each of enough runs to be long enough."""
     once = device.timed(work)
     runs = min(MOST_RUNS, 1 + int(LEAST_S / max(once, 1e-7)))
 
@@ -340,6 +340,6 @@ def _timed(device: Any, work: Callable[[], None]) -> tuple[float, ...]:
 
 
 def _copy_seconds(device: Any, nbytes: int) -> float:
-    """Returns how long a copy takes that reads and writes so many bytes in all."""
+    """Returns the seconds of a copy that reads and writes this many bytes in total."""
     source, target = device.allocate_all([ceil_div(nbytes, 2)] * 2)
     return median(_timed(device, lambda: device.copy(target, source, ceil_div(nbytes, 2))))

@@ -1,6 +1,6 @@
-"""Tables of what a ladder on a GPU has found, for a terminal and for a page of the docs.
+"""Tables of a GPU ladder's measurements, for a terminal and for a page of the docs.
 
-In:    `Figure`s and the ladder they are of
+In:    `Figure`s and their ladder
 Out:   `describe`: plain values for JSON;  `table_of`: a table of them;  `markdown`
 """
 
@@ -23,7 +23,7 @@ TIMED = (
     "", "what it adds", "us", "GFLOP/s", "GB/s", "of a copy", "of the roofline", "of the library", "gain", "registers",
 )  # fmt: skip
 ARITHMETIC = (("multiply_adds", "fma"), ("mmas", "mma"), ("wgmmas", "wgmma"), ("exponentials", "exp"))
-PER_THREAD = ("multiply_adds", "exponentials")  # all else is counted by warps
+PER_THREAD = ("multiply_adds", "exponentials")  # all others are counted per warp
 COLUMNS_EXPLAINED = (
     "Counts are of one run. Arithmetic, loads, stores, shuffles and barriers are instructions of warps (wgmma: of four "
     "warps; tiles: of the copy engine). A sector is 32 bytes of global memory. The next columns count by these bytes: how "
@@ -33,7 +33,7 @@ COLUMNS_EXPLAINED = (
 
 
 def describe(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], target: Target, machine: str) -> dict[str, Any]:
-    """Returns the findings as plain values."""
+    """Returns the measurements as plain values."""
     return {
         "ladder": ladder.name,
         "device": target.device,
@@ -47,16 +47,16 @@ def describe(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], target
 
 
 def title_of(ladder: Ladder, lengths: Lengths, device: str) -> str:
-    """Returns the computed problem, in one line."""
+    """Returns a description of the problem, in one line."""
     return f"{ladder.does}, {', '.join(f'{name} = {value}' for name, value in lengths.items())}, on {device}"
 
 
 def table_of(
     ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device: str
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Returns the columns and the rows: counts on the simulator, times on a GPU. Columns that are empty are dropped.
+    """Returns the columns and the rows: counts on the simulator, times on a GPU. Empty columns are dropped.
 
-    A rung that was left out says why in the place of what it adds.
+    For a rung that did not run, the reason replaces its idea.
     """
     heads = COUNTED if device == "CUDASIM" else TIMED
     rows: list[tuple[str, ...]] = []
@@ -109,13 +109,13 @@ def _registers(figure: Figure) -> str:
 
 
 def markdown(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device: str) -> str:
-    """Returns the table in Markdown, below what was computed."""
+    """Returns the table in Markdown, below the problem."""
     names: Mapping[str, str] = {rung.name: rung.file for rung in ladder.rungs}
     heads, rows = table_of(ladder, lengths, figures, device)
     lines = [f"**{title_of(ladder, lengths, device)}**", "", "| " + " | ".join(heads) + " |"]
     lines.append("|---|---|" + "---:|" * (len(heads) - 2))
     for name, *cells in rows:
-        if name in names:  # else the compiler's own kernels
+        if name in names:  # other names are the compiler's own kernels
             name = f"[{name}](../picograd_lab/ladder/{ladder.name}/{names[name]})"
         lines.append("| " + " | ".join([name, *cells]) + " |")
     return "\n".join(lines)

@@ -1,10 +1,10 @@
-"""Checks every rung against NumPy in float64, then measures them, the libraries and the peak in turn, round after round.
+"""Checks every rung against NumPy in float64, then measures rungs, libraries and the peak in turn, in several rounds.
 
 In:    lengths of the product, a number of rounds
 Out:   a `Figure` for each
 
-Other people's products run each in a process of its own, so that its threads are as many as asked for and wait elsewhere.
-The peak is what the processor could do: independent chains of FMAs in registers, with no memory to wait for.
+Each library's product runs in its own process, so that its threads have the requested number and wait elsewhere. The
+peak is the processor's limit: independent chains of FMAs in registers, without access to memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from picograd_lab.ladder.runnable import Array
 # ---- other people's products ----
 LIBRARIES = ("numpy", "torch")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
-# Prints a version; then, for each number it reads, the seconds that so many products took.
+# Prints a version; then, for each number n that it reads, the seconds of n products.
 WORKER = """
 import sys, time
 import numpy as np
@@ -68,10 +68,10 @@ for line in sys.stdin:
 class Blas:
     """A process that multiplies matrices with one library.
 
-    version:  of the library, with that of its BLAS
+    version:  version of the library and of its BLAS
 
     Raises:
-      DeviceError: the library is not installed, or does not start.
+      DeviceError: the library is missing, or does not start.
     """
 
     def __init__(self, library: str, num_threads: int, m: int, k: int, n: int):
@@ -88,7 +88,7 @@ class Blas:
             raise
 
     def seconds(self, count: int) -> float:
-        """Returns how long so many products take."""
+        """Returns the seconds of a number of products."""
         assert self._process.stdin is not None
         try:
             print(count, file=self._process.stdin, flush=True)
@@ -107,17 +107,17 @@ class Blas:
         return DeviceError(f"ladder: the process that runs {self.library} ended with status {self._process.wait()}.")
 
     def close(self) -> None:
-        """Ends the process; does nothing the second time."""
+        """Ends the process; a second call has no effect."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(BrokenPipeError):  # of a request that it has not read
+                with suppress(BrokenPipeError):  # the process may not have read a request
                     pipe.close()
 
 
 def start_all(num_threads: int, m: int, k: int, n: int) -> list[Blas]:
-    """Starts each library that is installed, once for each number of threads; numpy always is."""
+    """Starts each installed library, once for each number of threads; numpy is always included."""
     found = []
     for library in LIBRARIES:
         for count in sorted({1, num_threads}):
@@ -130,15 +130,15 @@ def start_all(num_threads: int, m: int, k: int, n: int) -> list[Blas]:
 
 
 # ---- the peak ----
-CHAINS = 12  # more than the 8 to 10 that are under way at once (latency of 4 or 5 cycles, two begin in each)
+CHAINS = 12  # more than the 8 to 10 in flight (latency of 4 or 5 cycles, two start in each)
 STEPS = 20_000
-PIECES = 16  # for each thread, so that none waits long for the last
+PIECES = 16  # per thread, so that none waits long for the last
 
 
 def peak_program(target: Target, num_threads: int) -> Program:
-    """Returns chains s = s * x + y in vectors: `num_threads * PIECES` times, shared by the workers where that is not 1.
+    """Returns chains s = s * x + y in vectors, `num_threads * PIECES` times, shared by the workers if there are several.
 
-    It reads x and y from parameter 0, a float32 each, and stores the sums to parameter 1.
+    It reads x and y, float32, from parameter 0, and stores the sums to parameter 1.
     """
     tile = _tile(target)
     numel = CHAINS * tile.lanes
@@ -165,7 +165,7 @@ def peak_program(target: Target, num_threads: int) -> Program:
 
 
 def peak_flops(target: Target, num_threads: int) -> int:
-    """Returns the FLOPs of one run."""
+    """Returns the operations of one run."""
     return 2 * CHAINS * _tile(target).lanes * STEPS * num_threads * PIECES
 
 
@@ -175,9 +175,9 @@ def _tile(target: Target) -> Tile:
 
 # ---- measurements ----
 LEAST_S = 0.02  # of a sample, which repeats the work
-LONG_S, FEW = 1.0, 2  # what takes so long at once is sampled so many times
-SETTLE_S = 0.01  # threads that wait for work spin for some milliseconds: they are asleep when another's turn comes
-RELATIVE = 2.0**-24  # a rounding of float32
+LONG_S, FEW = 1.0, 2  # work of LONG_S or more has FEW samples
+SETTLE_S = 0.01  # idle workers spin for some milliseconds; they sleep before the next entrant's turn
+RELATIVE = 2.0**-24  # roundoff of float32
 
 
 @dataclass
@@ -185,9 +185,9 @@ class Figure:
     """The measurement of one rung, one library or the peak.
 
     kind:       "rung", "blas" or "peak"
-    flops:      of one run; those of the product alone
-    error:      the largest, as a part of the bound; None where nobody asked
-    samples_s:  seconds of one run, one for each round
+    flops:      operations of one run, those of the product only
+    error:      largest error as a share of the bound; None if not checked
+    samples_s:  seconds of one run, in each round
     """
 
     kind: str
@@ -206,14 +206,14 @@ class Figure:
 
 @dataclass
 class _Entrant:
-    """A figure under way: `seconds` gives how long so many runs take."""
+    """A figure in progress: `seconds` returns the seconds of a number of runs."""
 
     figure: Figure
     seconds: Callable[[int], float]
     count: int = 1
 
     def calibrate(self) -> _Entrant:
-        """Chooses how many runs make one sample; a long run is a sample already."""
+        """Chooses the number of runs in a sample; one long run is a sample."""
         once = self.seconds(1)
         if once < LONG_S:
             once = min(self.seconds(1), self.seconds(1))
@@ -230,7 +230,7 @@ def climb(product: Product, compiler: Compiler, rounds: int) -> tuple[list[Figur
     """Returns a figure for each rung, library and number of threads; and the libraries' versions.
 
     Raises:
-      VerifyError: a rung's result is off by more than its roundings explain.
+      VerifyError: a rung's result differs by more than its roundings explain.
     """
     rungs = [*_rungs(product, compiler), *_peaks(compiler)]
     with _libraries(product) as libraries:
@@ -267,7 +267,7 @@ def _timed(run: Callable[[], object]) -> Callable[[int], float]:
 
 
 def _rungs(product: Product, compiler: Compiler) -> list[_Entrant]:
-    """Makes every rung, checked."""
+    """Prepares every rung and checks it."""
     rng = np.random.default_rng(0)
     shapes = ((product.m, product.k), (product.k, product.n), (product.n,))
     a, b, bias = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes)
@@ -297,7 +297,7 @@ def _entrant(rung: Rung, product: Product, run: Callable[[], object]) -> _Entran
 
 
 def _peaks(compiler: Compiler) -> list[_Entrant]:
-    """Makes the peak of one thread, and of all."""
+    """Prepares the peak of one thread, and of all."""
     entrants = []
     for count in sorted({1, num_threads()}):
         target = compiler.device.target
@@ -308,10 +308,10 @@ def _peaks(compiler: Compiler) -> list[_Entrant]:
 
 
 class _Expected:
-    """The results in float64, and how far roundings of float32 may lead from them.
+    """The results in float64, and the largest errors of float32.
 
-    A sum of K products, in any order and with FMA or without, is off by at most g(K) * (|a| @ |b|), where g(n) = n u / (1 -
-    n u) and u = 2**-24; with the bias it is one rounding more. Relu moves nothing farther apart.
+    A sum of K products, in any order, with or without FMA, has an error of at most g(K) * (|a| @ |b|), where g(n) = n u /
+    (1 - n u) and u = 2**-24; with the bias it is one rounding more. Relu does not increase errors.
     Source: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.1.
     """
 
@@ -322,10 +322,10 @@ class _Expected:
         self.with_bias, self.magnitude_with_bias = np.maximum(self.product + more, 0.0), self.magnitude + np.abs(more)
 
     def error(self, rung: Rung, result: Array) -> float:
-        """Returns the largest error, as a part of the bound.
+        """Returns the largest error as a share of the bound.
 
         Raises:
-          VerifyError: it is more than 1.
+          VerifyError: the share is above 1.
         """
         is_fused = rung.emit is None
         expected, magnitude = (self.with_bias, self.magnitude_with_bias) if is_fused else (self.product, self.magnitude)

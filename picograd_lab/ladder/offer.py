@@ -1,10 +1,10 @@
 """Rungs as candidates of the compiler: `offer_rung("conv", "shared tile")`.
 
-In:    the names of a ladder and of a rung, and lengths that no axis has
-Out:   the `Offering` of a kernel whose text has the lengths of the arguments
+In:    the names of a ladder and of a rung, and lengths that are not axes
+Out:   the `Offering` of a kernel whose text gets the lengths of the arguments
 
-A rung is a user's kernel for each set of lengths, of several launches maybe, and the problem of its ladder, as picograd
-computes it, is what it implements (picograd_lab/kernels/offer.py).
+A rung is a user's kernel for each set of lengths, perhaps with several launches; it implements the ladder's problem as
+picograd computes it (picograd_lab/kernels/offer.py).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from picograd_lab.kernels.offer import Offering
 from picograd_lab.kernels.signature import signature_of
 from picograd_lab.ladder.gpu import Ladder, Rung, why_not
 
-OF_CLUSTERS = "KERNEL_OF_CLUSTERS("  # a kernel's head (devices/cuda/hopper.h)
+OF_CLUSTERS = "KERNEL_OF_CLUSTERS("  # the first words of a kernel with clusters (devices/cuda/hopper.h)
 
 
 def offer_rung(name: str, rung: str, **lengths: int) -> Offering:
-    """Offers a rung of a ladder for all kernels that compute the ladder's problem, of any lengths that the rung accepts.
+    """Offers a rung of a ladder for all kernels that compute the ladder's problem, for all lengths that it accepts.
 
     Args:
-      name:     of the ladder
-      rung:     by its name, "shared tile"
-      lengths:  that are not axes, such as STRIDE of a convolution, hold as they are given; others are those that
-                `count()` counts with. By default what the ladder says
+      name:     the ladder's name
+      rung:     the rung's name, such as "shared tile"
+      lengths:  values for lengths that are not axes, such as STRIDE of a convolution; other lengths are used by `count()`.
+      By default the ladder's values
 
     Returns:   the offer, which `withdraw()` or the end of a `with` block ends
 
     Raises:
-      ArgumentError: there is no such ladder or rung, or its problem is more than one kernel.
+      ArgumentError: the ladder or rung is unknown, or its problem is more than one kernel.
     """
     try:
         ladder: Ladder = import_module(f"picograd_lab.ladder.{name}").LADDER
@@ -74,7 +74,7 @@ def offer_rung(name: str, rung: str, **lengths: int) -> Offering:
 
 
 def _lengths(ladder: Ladder, known: dict[str, int], tensors: tuple[Tensor, ...]) -> dict[str, int] | str:
-    """Returns the lengths of a problem with these arguments, in the ladder's order; or why there are none."""
+    """Returns the lengths of a problem with these arguments, in the ladder's order; or why they do not fit."""
     found: dict[str, Any] = {}
     for tensor, axes in zip(tensors, ladder.axes):
         for name, length in zip(axes.split(), tensor.shape):
@@ -92,7 +92,7 @@ def _call(ladder: Ladder, rung: Rung, lengths: dict[str, int], target: Target, t
     if OF_CLUSTERS in text:
         return f"blocks of {rung.name} come in clusters, those of an offered kernel do not"
     (first, *others), memory = ladder.results(lengths), rung.scratch(lengths)
-    results = [(first, rung.dtype), *((shape, dtypes.float32) for shape in others)]  # one of 16 bits, and logarithms
+    results = [(first, rung.dtype), *((shape, dtypes.float32) for shape in others)]  # 16 bits, and log-sum-exp
     parameters = signature_of(text, launches[0].symbol).parameters
     names = [one.name for one in parameters if one.type != MAP_TYPE]
     options: list[dict[str, Any]] = [
@@ -111,7 +111,7 @@ def _call(ladder: Ladder, rung: Rung, lengths: dict[str, int], target: Target, t
 
 
 def _of_result(tile_map: TileMap, dtype: DType) -> TileMap:
-    """Returns the map of a rung's result, whose box is 128 bytes wide, for elements of another dtype."""
+    """Returns the tensor map of a rung's result, whose box is 128 bytes wide, for elements of another dtype."""
     return replace(tile_map, box=(*tile_map.box[:-1], ROW_NBYTES // dtype.itemsize))
 
 

@@ -1,4 +1,4 @@
-"""The compiler's own kernels for the problem of a ladder, checked and counted or timed as those of its rungs are.
+"""The compiler's own kernels for the problem of a ladder, checked and counted or timed like its rungs.
 
 In:    a Ladder with `tensors`, lengths, a Compiler
 Out:   `climb_own`: a `Figure` for each dtype of the ladder's rungs
@@ -25,10 +25,10 @@ NAME, IDEA = "picograd", "the compiler's own kernels"
 
 
 def climb_own(ladder: Ladder, lengths: Lengths, compiler: Compiler) -> Iterator[Figure]:
-    """Yields a figure of the compiler's kernels for each dtype of floats that rungs are given.
+    """Yields a figure of the compiler's kernels for each float dtype of the rungs.
 
     Raises:
-      VerifyError: a result is off by more than its roundings explain.
+      VerifyError: a result differs by more than its roundings explain.
     """
     first = {rung.dtype: rung for rung in reversed(ladder.rungs)}
     for dtype, rung in reversed(first.items()):
@@ -54,7 +54,7 @@ def _figure(figure: Figure, ladder: Ladder, rung: Rung, lengths: Lengths, compil
     if is_simulated:
         sources = [source_of(k, device.target, guess(k, device.target), compiler.backend.render) for k in kernels]
         executables: Sequence[Executable] = [device.load(compile_counted(source)) for source in sources]
-        with suppress(CompileError):  # no NVRTC
+        with suppress(CompileError):  # without NVRTC
             registers = greatest_usage(sources, "sm_80").registers
     else:
         executables = compiler.executables(kernels)

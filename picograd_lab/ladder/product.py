@@ -1,8 +1,8 @@
-"""The product that every rung computes, c = a @ b in float32, the loops that several rungs share, and how a rung is run.
+"""The product of every rung, c = a @ b in float32, the loops that several rungs share, and the execution of a rung.
 
 In:    lengths and the Target
-Out:   `Product`; `cuts`; a rung writes statements on it and gives them to `Product.program`. `runnable` takes a Program in
-       the free form down the road that every kernel goes; `text_of` shows it
+Out:   `Product`, whose `program` makes a Program of a rung's statements; `cuts`; `runnable` compiles a Program in the free
+form by the passes of every kernel; `text_of` shows it
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from picograd.road import finish
 from picograd_lab.ladder.runnable import Array, Runnable
 
 # ---- the product ----
-NUM_OPERANDS = 3  # a, b, c: scratch parameters come after them
+NUM_OPERANDS = 3  # a, b, c: scratch parameters follow them
 
 
 @dataclass(frozen=True)
 class Product:
-    """c (m, n) = a (m, k) @ b (k, n), each stored row after row.
+    """The product c (m, n) = a (m, k) @ b (k, n), all row-major.
 
-    lanes:    float32 in one vector
-    rows:     of the tile of c that fits into the registers
-    vectors:  of a row of it
-    has_fma:  an instruction multiplies and adds
+    lanes:    float32 in a vector
+    rows:     rows of the register tile of c
+    vectors:  vectors in a row of the register tile
+    has_fma:  the target has fused multiply-adds
     """
 
     m: int
@@ -51,7 +51,7 @@ class Product:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions."""
+        """Number of multiplications and additions."""
         return 2 * self.m * self.k * self.n
 
     @property
@@ -65,11 +65,11 @@ class Product:
         return self.memory(2, self.m * self.n)
 
     def a(self, i: Dim, k: Dim, valid: Op | bool = True) -> Op:
-        """Returns a[i, k]; 0 where it is not `valid`."""
+        """Returns a[i, k]; 0 if not `valid`."""
         return read(self.memory(0, self.m * self.k), at(i, self.k, k), valid)
 
     def b(self, k: Dim, j: Dim, valid: Op | bool = True) -> Op:
-        """Returns b[k, j]; 0 where it is not `valid`."""
+        """Returns b[k, j]; 0 if not `valid`."""
         return read(self.memory(1, self.k * self.n), at(k, self.n, j), valid)
 
     def place(self, i: Dim, j: Dim) -> Dim:
@@ -89,18 +89,18 @@ class Product:
 
 
 def product_for(m: int, k: int, n: int, target: Target) -> Product:
-    """Returns a product whose register tile leaves room for what it multiplies: 24 or 12 sums of 32 or 16 registers."""
+    """Returns a product whose register tile leaves registers for the operands: 24 or 12 sums of 32 or 16 registers."""
     rows = most_rows(target)
     return Product(m, k, n, max(1, target.vector_bytes // 4), rows, 2, target.has_fma)
 
 
 def at(row: Dim, width: int, column: Dim) -> Dim:
-    """Returns the place of an element in rows of `width`."""
+    """Returns the index of an element in rows of `width`."""
     return add(mul(row, width), column)
 
 
 def cuts(length: int, widths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Cuts a length into pieces: as many as fit of each width; yields (start, how many, width).
+    """Splits a length into pieces, as many as fit of each width; yields (start, number, width).
 
     >>> list(cuts(70, (32, 16, 4, 1)))
     [(0, 2, 32), (64, 1, 4), (68, 2, 1)]
@@ -114,17 +114,17 @@ def cuts(length: int, widths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 # ---- running a Program ----
-PHASE = "  phase"  # how a phase begins in the text of a Program
+PHASE = "  phase"  # first word of a phase in the text of a Program
 
 
 def text_of(program: Program) -> str:
-    """Returns the text of a Program, to be read by people: each phase names its loops again."""
+    """Formats a Program for readers: each phase names its loops from the start."""
     first, *rest = [format_program(replace(program, phases=(phase,))) for phase in program.phases]
     return "\n".join([first, *(text[text.index(PHASE) :] for text in rest)])
 
 
 def runnable(program: Program, compiler: Compiler, inputs: Sequence[Array]) -> Runnable:
-    """Returns a Program in the free form as machine code, with memory for its parameters; inputs are float32."""
+    """Compiles a Program in the free form, with memory for its parameters; inputs are float32."""
     device, backend = compiler.device, compiler.backend
     source = backend.render(finish(program, device.target), device.target)
     executable = device.load(backend.compile(source, device.target))

@@ -1,7 +1,7 @@
-"""The limits of a GPU: the least time that a problem takes, and the time of a library that others use.
+"""The limits of a GPU: the least time of a problem, and the time of a common library.
 
-In:    the arithmetic of a problem, its bytes, the device
-Out:   `least_seconds`: the roofline;  `library_seconds`: of PyTorch, which has cuBLAS and cuDNN below
+In:    the operations of a problem, its bytes, the device
+Out:   `least_seconds`: the roofline;  `library_seconds`: of PyTorch, which uses cuBLAS and cuDNN
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ FLOPS_PER_CLOCK: dict[int, dict[DType, int]] = {
     100: {dtypes.float32: 256, dtypes.float16: 8192, dtypes.bfloat16: 8192},
     120: {dtypes.float32: 256},
 }
-SAMPLES, RUNS, SLEPT_CLOCKS = 7, 20, 1_000_000  # clocks in which the host gets ahead of the GPU
+SAMPLES, RUNS, SLEPT_CLOCKS = 7, 20, 1_000_000  # the clocks give the host a lead over the GPU
 
 
 def least_seconds(flops: int, dtype: DType, arch: str, multiprocessors: int, clock_hz: float, copy_s: float) -> float:
-    """Returns the greater of the times of arithmetic and of a copy of as many bytes; 0 where the arithmetic is not known.
+    """Returns the larger of the times of the operations and of a copy of as many bytes; 0 if the rate is unknown.
 
     >>> f"{least_seconds(2 * 4096**3, dtypes.bfloat16, 'sm_90a', 132, 1.98e9, 5e-5):.3g}"
     '0.000128'

@@ -1,7 +1,7 @@
-"""Launches, rules of lengths and roundings that ladders of GPU kernels have in common.
+"""Shared launches, rules of lengths and roundings of GPU ladders.
 
 In:    names of lengths, numbers
-Out:   functions of lengths, as a `Rung` takes them: `per`, `tiles`, `together`; `whole`, `at_most`, `all_of`;  `roundings`
+Out:   functions of lengths for a `Rung`: `per`, `tiles`, `together`; `whole`, `at_most`, `all_of`;  `roundings`
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rule = Callable[[Lengths], str]
 
 # ---- launches ----
 def per(symbol: str, names: str, each: int, threads: int) -> Launches:
-    """Returns the launch of a kernel whose blocks do `each` of what is counted by a length, or by the product of several.
+    """Returns the launch of a kernel whose blocks each do `each` units of a length, or of a product of several.
 
     >>> per("rows", "ROWS", 8, 256)({"ROWS": 20})[0].grid
     3
@@ -32,7 +32,7 @@ def per(symbol: str, names: str, each: int, threads: int) -> Launches:
 
 
 def tiles(symbol: str, threads: int, *edges: tuple[str, int]) -> Launches:
-    """Returns the launch of a kernel that has a block for each tile: of each of these lengths, so much.
+    """Returns the launch of a kernel with one block per tile: the given number of each of these lengths.
 
     >>> tiles("multiply", 256, ("M", 16), ("N", 16))({"M": 17, "N": 40})[0].grid
     6
@@ -45,13 +45,13 @@ def tiles(symbol: str, threads: int, *edges: tuple[str, int]) -> Launches:
 
 
 def together(*parts: Launches) -> Launches:
-    """Returns the launches of several kernels, one after the other."""
+    """Returns the launches of several kernels in sequence."""
     return lambda lengths: tuple(launch for part in parts for launch in part(lengths))
 
 
 # ---- rules ----
 def whole(name: str, each: int) -> Rule:
-    """Returns the rule that a length is a multiple.
+    """Returns the rule that a length is a multiple of a number.
 
     >>> whole("COLS", 4)({"COLS": 6})
     'COLS must be a multiple of 4'
@@ -60,18 +60,18 @@ def whole(name: str, each: int) -> Rule:
 
 
 def at_most(name: str, most: int) -> Rule:
-    """Returns the rule that a length is not greater."""
+    """Returns the rule that a length has an upper limit."""
     return lambda lengths: f"{name} must be at most {most}" if lengths[name] > most else ""
 
 
 def all_of(*rules: Rule) -> Rule:
-    """Returns the first of these rules that is broken."""
+    """Returns a rule that reports the first violated one of these rules."""
     return lambda lengths: next(filter(None, (rule(lengths) for rule in rules)), "")
 
 
 # ---- bounds ----
 def roundings(count: Any, roundoff: float) -> Any:
-    """Returns g(count) = count u / (1 - count u): the relative error to which so many roundings lead.
+    """Returns g(count) = count u / (1 - count u), the relative error of `count` roundings.
 
     Source: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.1.
     """

@@ -1,7 +1,7 @@
 """`picograd ladder NAME`: climbs a ladder on a device of this machine, or shows one of its rungs.
 
 In:    `LadderConfig`
-Out:   a table; JSON and a page of the docs where asked for
+Out:   a table; optionally JSON and a page of the docs
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ def replace_marked(text: str, name: str, inner: str) -> str | None:
 
 # ---- the table of a climb ----
 HEADS = ("", "what it adds", "threads", "GFLOP/s", "gain", "of best BLAS", "of FMA peak")
-# What the docs show: short vectors and few registers, and lengths that tiles divide, so that no edges are in the way.
+# For the docs: short vectors, few registers, and lengths that tiles divide, so that there are no edges.
 SHOWN_TARGET = Target("CPU", "llvm", "x86-64-v3", vector_bytes=32, num_registers=16)
 SHOWN_SIZE = 96
 
 
 def load_average() -> float:
-    """Returns how many processes ran or wanted to in the last minute; 0 where the system does not say."""
+    """Returns the mean number of running or waiting processes in the last minute; 0 if the system does not report it."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def describe(
     product: Product, figures: Sequence[Figure], versions: dict[str, str], target: Target, load: float
 ) -> dict[str, Any]:
-    """Returns the measurements and their machine as plain values; `load` is the load before them."""
+    """Returns the measurements and their machine as plain values; `load` is the load average before them."""
     return {
         "ladder": "gemm",
         "device": target.device,
@@ -85,14 +85,14 @@ def describe(
 def _version(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:  # run from a checkout
+    except PackageNotFoundError:  # a checkout without installation
         return ""
 
 
 def rows_of(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
     """Returns the cells of the table, rungs first.
 
-    A rung's gain is over the one before; shares are among rungs with the same number of threads.
+    A rung's gain is over the one before; shares are relative to rungs with the same number of threads.
     """
     best = {(f.kind, f.threads): 0.0 for f in figures}
     for figure in figures:
@@ -112,7 +112,7 @@ def rows_of(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
 
 
 def title_of(record: dict[str, Any]) -> str:
-    """Returns the computed product, in one line."""
+    """Returns a description of the product, in one line."""
     m, k, n = record["m"], record["k"], record["n"]
     return f"float32 ({m}, {k}) @ ({k}, {n}) on {record['device']}"
 
@@ -127,9 +127,9 @@ def source_of(record: dict[str, Any]) -> str:
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], source: str) -> Table:
-    """Returns a table for a terminal, with what was computed above and on what below.
+    """Returns a table for a terminal, with the problem above and the machine below.
 
-    Many columns are narrow, and a rung's name and idea share one, so that counts fit into 120 letters.
+    A rung's name and idea share a column, and the many others are narrow, so that counts fit into 120 letters.
     """
     table = Table(title=title, caption=source, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
     idea, table.pad_edge = 1, False
@@ -146,27 +146,27 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], sour
 
 
 def markdown(record: dict[str, Any], figures: Sequence[Figure]) -> str:
-    """Returns the table in Markdown, with what was computed above and what on below."""
+    """Returns the table in Markdown, with the problem above and the machine below."""
     lines = [f"**{title_of(record)}**", "", "| " + " | ".join(HEADS) + " |", "|---|---|" + "---:|" * (len(HEADS) - 2)]
     lines += ["| " + " | ".join(row).replace(" (", "<br>(") + " |" for row in rows_of(figures)]
     return "\n".join([*lines, "", f"*{source_of(record)}*"])
 
 
 def shown_programs() -> dict[str, str]:
-    """Returns the loops of each rung that has an emitter, as the docs show them."""
+    """Returns the loops of each rung with an emitter, as in the docs."""
     product = product_for(SHOWN_SIZE, SHOWN_SIZE, SHOWN_SIZE, SHOWN_TARGET)
     texts = {rung.name: text_of(rung.emit(product)) for rung in LADDER if rung.emit is not None}
     return {name: text[text.index(PHASE) :] for name, text in texts.items()}
 
 
 def write_docs(page: Path, record: dict[str, Any], figures: Sequence[Figure]) -> list[str]:
-    """Writes the table and the loops of each rung to a page; returns the names of the parts replaced."""
+    """Writes the table and the loops of each rung to a page; returns the names of the replaced parts."""
     loops = {f"ladder:{name}": f"```text\n{text}\n```" for name, text in shown_programs().items()}
     return replace_parts(page, {"ladder:gemm": markdown(record, figures), **loops})
 
 
 def replace_parts(page: Path, parts: Mapping[str, str]) -> list[str]:
-    """Replaces the text between markers of a page, by name; returns the names that it has."""
+    """Replaces the text between markers of a page, by name; returns the names that the page has."""
     text, replaced = page.read_text(), []
     for name, inner in parts.items():
         changed = replace_marked(text, name, inner)
@@ -190,38 +190,38 @@ def write(path: Path, text: str) -> None:
 
 
 # ---- the command ----
-WIDEST, NARROWEST = 140, 100  # letters of the table: in a file, and in a terminal that is narrower
-IDEA = 30  # letters of what a rung adds
-SIZE = 1024  # of matrices on the CPU, if nobody says
+WIDEST, NARROWEST = 140, 100  # letters of the table: in a file, and in a narrow terminal
+IDEA = 30  # letters of a rung's idea
+SIZE = 1024  # of matrices on the CPU, by default
 ON_CPU, GPUS = ("gemm",), ("CUDA", "CUDASIM")
-ON_GPU = sorted(file.parent.name for file in Path(__file__).parent.glob("*/01_*.cu"))  # ladders, a folder each
+ON_GPU = sorted(file.parent.name for file in Path(__file__).parent.glob("*/01_*.cu"))  # ladders, each a folder
 
 
 @dataclass(frozen=True)
 class LadderConfig:
-    """Climbs from three naive loops to a fused product and measures what each idea brings."""
+    """Climbs from three naive loops to a fused product, and measures the gain of each idea."""
 
-    # Which ladder: gemm, a product of matrices; on GPUs also softmax, layernorm, attention and others; mnist, a training.
+    # The ladder: gemm, a product of matrices; on GPUs also softmax, layernorm, attention and others; mnist, a training.
     # Example: picograd ladder gemm --size 1024 --json gemm.json
     name: tyro.conf.Positional[str] = "gemm"
-    # Device to measure: CPU; CUDA, a GPU; CUDASIM, a simulated one, where counts take the place of times.
+    # Device: CPU; CUDA, a GPU; CUDASIM, a simulated GPU, with counts instead of times.
     device: str = "CPU"
-    # Every length of the problem, rows and columns: by default 1024 on the CPU, on GPUs what the ladder says.
+    # Every length of the problem, rows and columns: by default 1024 on the CPU, the ladder's lengths on GPUs.
     # mnist: small (784-256-10) or large (784-1024-10).
     size: int | Literal["small", "large"] | None = None
     # Single lengths, on GPUs. Example: --lengths M=100,K=60
     lengths: str = ""
-    # Rounds in which everything is measured once, in turn, on the CPU.
+    # Number of rounds on the CPU; each measures everything once, in turn.
     repeats: int = 7
-    # Prints one rung instead, by name: its loops on the CPU, its file on GPUs.
+    # A rung to print instead, by name: its loops on the CPU, its file on GPUs.
     show: Annotated[str, tyro.conf.arg(metavar="RUNG")] = ""
     # mnist: epochs of training; 0 compares the first steps alone.
     epochs: int = 10
-    # mnist: the rungs to climb, with commas; all if none is named. Example: --rungs torch,c-O3,jit
+    # mnist: the rungs to climb, separated by commas; by default all. Example: --rungs torch,c-O3,jit
     rungs: str = ""
-    # mnist: plants a mistake in programs by hand and finds it: missing-batch-division, transposed-layout, stale-buffer.
+    # mnist: a mistake to plant in hand-written programs and find: missing-batch-division, transposed-layout, stale-buffer.
     inject: str = ""
-    # File for the raw samples, or counts.
+    # File for the raw samples or counts.
     json: Path | None = None
     # A page whose marked parts are rewritten, such as docs/ladder.md or docs/ladder_gpu.md.
     docs: Path | None = None
@@ -231,9 +231,9 @@ def ladder(config: LadderConfig) -> int:
     """Runs `picograd ladder` and returns 0.
 
     Raises:
-      ArgumentError: there is no such ladder, rung or length, it does not climb on the device, an option is another
-                     ladder's, or a number is below 1.
-      DeviceError:   there is no such device.
+      ArgumentError: a ladder, rung or length is unknown, the device has no such ladder, an option is another ladder's,
+                     or a number is below 1.
+      DeviceError:   the device is unknown.
       DataError:     a file cannot be written.
     """
     climbs = _climbs(config)
@@ -286,7 +286,7 @@ def _climb_gpu(config: LadderConfig) -> int:
     if config.docs is not None:
         table = gpu_table.markdown(chosen, lengths, figures, device)
         parts = {f"ladder:{config.name} on {device}": table if device == "CUDASIM" else f"{table}\n\n*{source}*"}
-        if device == "CUDASIM":  # where a page explains the columns once
+        if device == "CUDASIM":  # a page explains the columns once
             parts["ladder:columns"] = source
         console.print(f"{config.docs}: replaced {', '.join(replace_parts(config.docs, parts)) or 'nothing'}")
     return 0
@@ -299,7 +299,7 @@ def _print(table: Table) -> None:
     Console(highlight=False, width=width).print(table)
 
 
-# What each climb takes, beside the name.
+# Options of each climb, besides the name.
 TAKEN: dict[Callable[[LadderConfig], int], tuple[str, ...]] = {
     _climb_cpu: ("device", "size", "repeats", "show", "json", "docs"),
     _climb_gpu: ("device", "size", "lengths", "show", "json", "docs"),
@@ -308,7 +308,7 @@ TAKEN: dict[Callable[[LadderConfig], int], tuple[str, ...]] = {
 
 
 def _climbs(config: LadderConfig) -> Callable[[LadderConfig], int]:
-    """Returns the function that climbs the ladder that is asked for."""
+    """Returns the function that climbs the requested ladder."""
     device, known = config.device.upper(), sorted({"mnist", *ON_CPU, *ON_GPU})
     if config.name not in known:
         raise ArgumentError(f"ladder: there is no ladder {config.name!r}; there is {', '.join(known)}.")
@@ -351,7 +351,7 @@ def _check_rung(name: str, names: Sequence[str]) -> None:
 
 
 def _lengths(config: LadderConfig, chosen: gpu.Ladder) -> dict[str, int]:
-    """Returns the lengths to climb with: those of the ladder, but for what is asked for."""
+    """Returns the ladder's lengths with the requested ones replaced."""
     asked = _length(config)
     lengths = {name: length if name in chosen.switches else asked or length for name, length in chosen.lengths.items()}
     for part in filter(None, config.lengths.split(",")):
@@ -366,7 +366,7 @@ def _lengths(config: LadderConfig, chosen: gpu.Ladder) -> dict[str, int]:
 
 
 def shown(name: str, product: Product, compiler: Compiler) -> str:
-    """Returns the loops of a rung: as its emitter writes them, or what the compiler makes of the fused one."""
+    """Returns the loops of a rung: its emitter's, or those of the compiler's kernel for the fused one."""
     emit = RUNGS[name].emit
     if emit is not None:
         return text_of(emit(product))

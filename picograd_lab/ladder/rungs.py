@@ -1,10 +1,10 @@
-"""Seven rungs from three loops to the compiler's product, each an emitter that has one idea more than the one before.
+"""Seven rungs from three loops to the compiler's product, each an emitter with one more idea than the one before.
 
 In:    `Product`
-Out:   Programs; `RUNGS`, by name; FUSED and TWO_PASSES, which the compiler makes of Tensors
+Out:   Programs; `RUNGS`, by name; FUSED and TWO_PASSES, which the compiler makes from Tensors
 
-1 naive, 2 blocked, 3 vectors, 4 registers, 5 packed, 6 threads, 7 fused. The text where a rung begins says what it
-leaves to be done.
+1 naive, 2 blocked, 3 vectors, 4 registers, 5 packed, 6 threads, 7 fused. The text before a rung says what it leaves
+undone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from picograd_lab.ladder.product import NUM_OPERANDS, Product, at, cuts
 
 # ---- rung 1, naive ----
 # The definition, c[i, j] = sum over k of a[i, k] * b[k, j], as three loops. Each addition waits for the one before, some
-# 4 cycles, and b is read down a column: of each cache line it fetches, it uses 4 bytes before the line is gone.
+# 4 cycles, and b is read down a column: only 4 bytes of each cache line are used before the line is evicted.
 def naive(product: Product) -> Program:
     """Returns three loops around one multiplication and one addition."""
     build = Builder()
@@ -41,11 +41,11 @@ def naive(product: Product) -> Program:
 
 
 # ---- rungs 2 and 3, blocked and vectors ----
-# The same work in an order that caches like; then 4, 8 or 16 columns at a time. A block of b, DEPTH rows of WIDTH
-# columns, stays in the first-level cache while all rows of a meet it. The innermost loop runs along rows of b and c, so
-# it uses whole cache lines, and its sums do not wait for each other: that makes it fit for vectors, which change nothing
-# but this loop. Two loads and a store for each multiplication are left.
-DEPTH, WIDTH = 4, 1024  # 16 KB of b; rows this long are neighbours in cache, at any distance in memory
+# The same work in an order that suits caches; then 4, 8 or 16 columns at a time. A block of b, DEPTH rows of WIDTH
+# columns, stays in the first-level cache during a pass over all rows of a. The innermost loop runs along rows of b and c,
+# so it uses whole cache lines, and its sums do not wait for each other: it suits vectors, which change only this loop. Two
+# loads and a store for each multiplication remain.
+DEPTH, WIDTH = 4, 1024  # 16 KB of b; such long rows are contiguous in cache for any distance in memory
 
 
 def blocked(product: Product) -> Program:
@@ -59,7 +59,7 @@ def vectors(product: Product) -> Program:
 
 
 def _emit(product: Product, lanes: int) -> Builder:
-    """Writes the loops: `DEPTH` rows of b, `WIDTH` columns wide, stay in the cache while all rows of a pass by."""
+    """Emits the loops: `DEPTH` rows of b, `WIDTH` columns wide, stay in the cache during a pass over all rows of a."""
     build = Builder()
     zero = const(0.0, dtypes.float32)
     along(build, 0, product.m * product.n, lanes, lambda place: build.store(product.c, place, zero))
@@ -82,11 +82,11 @@ def _emit(product: Product, lanes: int) -> Builder:
 # ---- rung 4, registers ----
 # Rows x vectors of sums stay in registers over all of K, and an FMA does two operations. With 12 x 2 vectors, 2 loads of
 # b and 12 of single elements of a feed 24 FMAs, and nothing is stored inside the loop. The 24 sums do not wait for each
-# other either: an FMA takes 4 cycles, up to two begin in each, so 8 must be under way. This is left: b is read down a
+# other either: an FMA takes 4 cycles, up to two start in each, so 8 must be in flight. Left undone: b is read down a
 # stripe of columns, from another row of it, and soon another page of memory, for each k.
 @dataclass(frozen=True)
 class Tile:
-    """A piece of c: `rows` of `vectors` vectors of `lanes` columns."""
+    """A tile of c: `rows` of `vectors` vectors of `lanes` columns."""
 
     rows: int
     vectors: int
@@ -94,12 +94,12 @@ class Tile:
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return self.vectors * self.lanes
 
 
 def registers(product: Product) -> Program:
-    """Returns loops over tiles of c; what no whole tile fits on is done by lower tiles and shorter vectors."""
+    """Returns loops over tiles of c; lower tiles and shorter vectors compute the edges."""
     build = Builder()
     halves = [product.lanes >> i for i in range(product.lanes.bit_length())]
     for column, num_columns, width in cuts(product.n, [product.width, *halves]):
@@ -128,11 +128,11 @@ def _tile_of_c(build: Builder, product: Product, tile: Tile, i: Dim, j: Dim) -> 
 def multiply_tile(
     build: Builder, product: Product, tile: Tile, a: Callable[[Op, Op], Op], b: Callable[[Op, Dim], Op]
 ) -> Op:
-    """Writes the micro-kernel: a tile of sums over all of K, and returns the registers that hold them.
+    """Emits the micro-kernel, a tile of sums over all of K, and returns the registers that hold them.
 
     Args:
-      a:  (row of the tile, k) -> the element of a
-      b:  (k, column of the tile) -> the element of b
+      a:  (row of the tile, k) -> element of a
+      b:  (k, column of the tile) -> element of b
     """
     sums = build.alloc(dtypes.float32, tile.rows * tile.width, MemorySpace.REGISTER)
     each(build, tile, lambda row, column, place: build.store(sums, place, const(0.0, dtypes.float32)))
@@ -147,7 +147,7 @@ def multiply_tile(
 
 
 def each(build: Builder, tile: Tile, body: Callable[[Op, Dim, Dim], None]) -> None:
-    """Runs body(row, column, place in the tile) for its elements, a vector at a time."""
+    """Calls body(row, column, place in the tile) for its elements, a vector at a time."""
     with (
         build.loop(tile.rows, AxisKind.UNROLL) as row,
         build.loop(tile.vectors, AxisKind.UNROLL) as vector,
@@ -160,11 +160,11 @@ def each(build: Builder, tile: Tile, body: Callable[[Op, Dim, Dim], None]) -> No
 # ---- rung 5, packed ----
 # Both operands are copied into panels, in the order in which the micro-kernel reads them. A panel of b is K rows of a
 # tile's columns, one after the other. A panel of a is the rows of a tile, each a cache line longer than K: at distances
-# of a power of two they would all want the same places of the cache. To copy costs m*k + k*n, to multiply m*k*n. It buys
-# reads that run straight through memory, whatever the lengths, and edges for nothing: panels are filled up with zeros,
-# and of the tiles at the edges only what is in c is stored.
+# of a power of two they would all compete for the same cache sets. The copies cost m*k + k*n, the product m*k*n. The gain:
+# reads are sequential for all lengths, and edges are free, as panels are padded with zeros, and tiles at the edges store
+# only the elements of c.
 # Source: Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication".
-LINE = 16  # float32 of a cache line
+LINE = 16  # float32 in a cache line
 
 
 @dataclass(frozen=True)
@@ -179,12 +179,12 @@ class Panels:
 
     @property
     def num_rows(self) -> int:
-        """Panels of a."""
+        """Number of panels of a."""
         return -(-self.product.m // self.product.rows)
 
     @property
     def num_columns(self) -> int:
-        """Panels of b."""
+        """Number of panels of b."""
         return -(-self.product.n // self.product.width)
 
     @property
@@ -216,7 +216,7 @@ def packed(product: Product) -> Program:
 
 
 def emit_packing(build: Builder, panels: Panels, kind: AxisKind) -> None:
-    """Writes two loops over panels: those of a, those of b."""
+    """Emits two loops over panels: those of a, those of b."""
     product = panels.product
     with build.loop(panels.num_rows, kind) as panel, build.loop(product.rows, AxisKind.LOOP) as row:
         i = at(panel, product.rows, row)
@@ -235,7 +235,7 @@ def emit_packing(build: Builder, panels: Panels, kind: AxisKind) -> None:
 
 
 def emit_tile(build: Builder, panels: Panels, row_panel: Dim, column_panel: Dim) -> None:
-    """Writes the product of two panels: the micro-kernel, then what of its tile is in c."""
+    """Emits the product of two panels: the micro-kernel, then the stores of its elements inside c."""
     product = panels.product
     tile = Tile(product.rows, product.vectors, product.lanes)
     sums = multiply_tile(
@@ -264,10 +264,10 @@ def emit_tile(build: Builder, panels: Panels, row_panel: Dim, column_panel: Dim)
 
 # ---- rung 6, threads ----
 # The loops over panels and tiles become GRID loops, whose iterations the worker pool shares. Between the phases all
-# threads wait for each other. One iteration multiplies one panel of b by up to PANELS panels of a: small enough that
-# there are more iterations than threads, large enough that a thread keeps its panel of b in its own cache. No sum is cut,
-# so the result is the same, bit for bit, with any number of threads.
-PANELS = 16  # of a, of one iteration
+# threads wait for each other. One iteration multiplies one panel of b by up to PANELS panels of a: small enough to have
+# more iterations than threads, large enough for a thread to keep its panel of b in its own cache. No sum is split, so the
+# result has the same bits with any number of threads.
+PANELS = 16  # panels of a in one iteration
 
 
 def threads(product: Product) -> Program:
@@ -284,9 +284,9 @@ def threads(product: Product) -> Program:
 
 
 # ---- rung 7, fused ----
-# Bias and relu are applied to a tile while it is in cache, by the compiler that every tensor takes. The kernel is
-# picograd/codegen/matmul_cpu.py's: rungs 1 to 6 in one emitter, with an epilogue that is any expression. A second pass
-# over c costs 8 bytes of traffic for each element, which no arithmetic hides.
+# Bias and relu are applied to a tile in cache, by the compiler of all tensors. The kernel is that of
+# picograd/codegen/matmul_cpu.py: rungs 1 to 6 in one emitter, with any expression as epilogue. A second pass over c costs
+# 8 bytes of traffic for each element, which no arithmetic hides.
 def expression(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
     """Returns relu(a @ b + bias)."""
     return (a @ b + bias).relu()
@@ -298,7 +298,7 @@ def fused() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 
 
 def two_passes() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Returns the product, and what follows it, as a plan each."""
+    """Returns the product and the rest as a plan each."""
     product = jit(lambda a, b: a @ b)
     rest = jit(lambda c, bias: (c + bias).relu())
     return lambda a, b, bias: rest(product(a, b), bias)
@@ -309,10 +309,10 @@ def two_passes() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 class Rung:
     """One step of the ladder.
 
-    name:       as `--show` knows it
-    adds:       what it has that the one before has not
-    emit:       writes it; None where the compiler does
-    is_shared:  all threads work on it
+    name:       its name for `--show`
+    adds:       its new idea
+    emit:       emits it; None: the compiler does
+    is_shared:  all threads share the work
     """
 
     name: str
@@ -321,7 +321,7 @@ class Rung:
     is_shared: bool = False
 
 
-TWO_PASSES = Rung("two passes", "bias and relu, in a second pass over c", None, True)  # what FUSED is compared with
+TWO_PASSES = Rung("two passes", "bias and relu, in a second pass over c", None, True)  # the reference of FUSED
 FUSED = Rung("fused", "bias and relu on a tile before it is stored", None, True)
 LADDER = (
     Rung("naive", "three loops", naive),

@@ -1,7 +1,7 @@
-"""Kernels with memory for what they read and write: loaded once, run as often as wanted.
+"""Kernels with memory for their operands: loaded once, run repeatedly.
 
 In:    an Executable and arrays, or a Schedule, its Executables and buffers; the device that has loaded them
-Out:   `Runnable`, one kernel;  `Planned`, those of a schedule
+Out:   `Runnable`, one kernel;  `Planned`, the kernels of a schedule
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from picograd.ir.stages import BufferUse, Executable, Kernel, Param, Schedule, S
 from picograd.ir.symbolic import dim_value
 
 Array = np.ndarray[Any, Any]
-UNWRITTEN = 0xFF  # every byte of an output before the first run: NaN in a float
+UNWRITTEN = 0xFF  # fills outputs before the first run: NaN as a float
 
 
 class Planned:
-    """The kernels of a schedule and their memory. Their threads are those of the moment when it is made.
+    """The kernels of a schedule and their memory, with the number of threads at its construction.
 
-    executables:  by `schedule.kernel_items()`
-    inputs:       with memory, by the schedule's inputs
-    parts:        how many of the schedule's outputs follow each other in each result; by default one
+    executables:  in the order of `schedule.kernel_items()`
+    inputs:       buffers of the schedule's inputs
+    parts:        number of consecutive outputs of the schedule in each result; by default one
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Planned:
 class Runnable(Planned):
     """A kernel and its memory.
 
-    inputs:  an array for each parameter "in", in their order; parameters "out" and "scratch" come after them
+    inputs:  an array for each "in" parameter, in order; "out" and "scratch" parameters follow them
     """
 
     def __init__(self, device: Any, executable: Executable, inputs: Sequence[Array]):

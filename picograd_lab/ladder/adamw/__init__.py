@@ -1,6 +1,6 @@
 """The ladder of a step of AdamW on a GPU: from a kernel for each formula to all tensors in one launch.
 
-In:    length N: elements of the first of four tensors, each of which has half as many as the one before
+In:    length N: elements of the first of four tensors; each of the others has half the elements of the one before
 Out:   `LADDER`; each rung's text is a file of this folder
 """
 
@@ -19,36 +19,36 @@ from picograd_lab.ladder.rules import Launches, roundings, whole
 from picograd_lab.ladder.runnable import Array
 
 TENSORS = 4
-# As the text has them: float32.
+# The constants in the text, as float32.
 CONSTANTS = np.array([1e-3, 0.9, 0.999, 1e-8, 0.1, 0.65132156, 0.00995512], np.float32)
 RATE, B1, B2, EPS, DECAY, CORRECTION_1, CORRECTION_2 = map(float, CONSTANTS)
 
 
 def lengths_of(lengths: Lengths) -> list[int]:
-    """Returns the elements of each tensor."""
+    """Returns the number of elements of each tensor."""
     return [ceil_div(lengths["N"], 2**tensor) for tensor in range(TENSORS)]
 
 
 def total(lengths: Lengths) -> int:
-    """Returns the elements of all tensors."""
+    """Returns the number of elements of all tensors."""
     return sum(lengths_of(lengths))
 
 
 def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
-    """Returns parameters, gradients, and the averages of gradients and of their squares."""
+    """Returns parameters, gradients, and the averages of gradients and of squared gradients."""
     p, g, m = (rng.standard_normal(total(lengths)) for _ in range(3))
     return p, g, m / 3, rng.uniform(0, 1, total(lengths)) ** 2
 
 
 def adamw(lengths: Lengths, p: Array, g: Array, m: Array, v: Array) -> tuple[Array, ...]:
-    """Returns the parameters and averages after the tenth step; those of the tensors with even numbers decay."""
+    """Returns the parameters and averages after the tenth step; tensors with even numbers have weight decay."""
     m, v = B1 * m + (1 - B1) * g, B2 * v + (1 - B2) * g * g
     decay = np.concatenate([np.full(n, 0.0 if i % 2 else DECAY) for i, n in enumerate(lengths_of(lengths))])
     return p - RATE * (m / CORRECTION_1 / (np.sqrt(v / CORRECTION_2) + EPS) + decay * p), m, v
 
 
 def bound(lengths: Lengths, roundoff: float, p: Array, g: Array, m: Array, v: Array) -> tuple[Array, ...]:
-    """Returns g(4) of what is summed for each average; for parameters g(16) of the step, and g(4) of |p|."""
+    """Returns g(4) of the terms of each average; for parameters g(16) of the step plus g(4) of |p|."""
     new_p, new_m, new_v = adamw(lengths, np.abs(p), np.abs(g), np.abs(m), v)
     part = roundings(4, roundoff)
     step = new_m / CORRECTION_1 / (np.sqrt(new_v / CORRECTION_2) + EPS)
@@ -56,11 +56,11 @@ def bound(lengths: Lengths, roundoff: float, p: Array, g: Array, m: Array, v: Ar
 
 
 def own(lengths: Lengths, *given: Tensor) -> tuple[list[Tensor], ...]:
-    """Returns parameters and averages after the step, of four tensors each."""
+    """Returns parameters and averages after the step, for four tensors each."""
     steps: list[tuple[Tensor, Tensor, Tensor]] = []
     first = 0
     for number, length in enumerate(lengths_of(lengths)):
-        p, g, m, v = (whole[first : first + length].clone().realize() for whole in given)  # memory of its own
+        p, g, m, v = (whole[first : first + length].clone().realize() for whole in given)  # separate memory
         m, v = B1 * m + (1 - B1) * g, B2 * v + (1 - B2) * g * g
         decay = 0.0 if number % 2 else DECAY
         steps.append((p - RATE * (m / CORRECTION_1 / ((v / CORRECTION_2).sqrt() + EPS) + decay * p), m, v))
@@ -70,7 +70,7 @@ def own(lengths: Lengths, *given: Tensor) -> tuple[list[Tensor], ...]:
 
 # ---- launches ----
 def for_each(symbols: str, each: int) -> Launches:
-    """Returns a launch for each tensor and each of these kernels, whose blocks do `each` elements."""
+    """Returns a launch for each tensor and each of these kernels, with blocks of `each` elements."""
 
     def launches(lengths: Lengths) -> tuple[Launch, ...]:
         return tuple(
@@ -83,12 +83,12 @@ def for_each(symbols: str, each: int) -> Launches:
 
 
 def of_all(lengths: Lengths) -> tuple[Launch, ...]:
-    """Returns the one launch."""
+    """Returns the only launch."""
     return (Launch("one_launch", sum(ceil_div(length, 1024) for length in lengths_of(lengths)), 256, 1),)
 
 
 def steps(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
-    """Returns memory for the step of each element."""
+    """Returns scratch memory for the step of each element."""
     return ((dtypes.float32, total(lengths)),)
 
 

@@ -1,6 +1,6 @@
 """The ladder of attention on a GPU: from stored scores to products by matrix instructions, with O(T) memory.
 
-In:    lengths HEADS, KV_HEADS (grouped queries where fewer), T, D; CAUSAL, 1 or 0
+In:    lengths HEADS, KV_HEADS (fewer for grouped queries), T, D; CAUSAL, 1 or 0
 Out:   `LADDER`; each rung's text is a file of this folder
 """
 
@@ -30,18 +30,18 @@ def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
 
 
 def of_heads(lengths: Lengths, x: Array) -> Array:
-    """Returns x (KV_HEADS, ...) with an entry for each head."""
+    """Returns x (KV_HEADS, ...) repeated for each head."""
     return np.repeat(x, ceil_div(lengths["HEADS"], lengths["KV_HEADS"]), axis=0)[: lengths["HEADS"]]
 
 
 def scores_of(lengths: Lengths, q: Array, k: Array) -> Array:
-    """Returns q @ k.T / sqrt(D), of each head; -inf right of the diagonal if causal."""
+    """Returns q @ k.T / sqrt(D) of each head; -inf right of the diagonal if causal."""
     scores = q @ of_heads(lengths, k).transpose(0, 2, 1) / np.sqrt(lengths["D"])
     return np.where(np.tri(lengths["T"], dtype=bool), scores, -np.inf) if lengths["CAUSAL"] else scores
 
 
 def attention(lengths: Lengths, q: Array, k: Array, v: Array) -> tuple[Array, ...]:
-    """Returns softmax(scores) @ v, and the logarithm of the sum of exponentials of each row."""
+    """Returns softmax(scores) @ v, and the log-sum-exp of each row."""
     scores = scores_of(lengths, q, k)
     greatest = scores.max(axis=2, keepdims=True)
     powers = np.exp(scores - greatest)
@@ -50,10 +50,10 @@ def attention(lengths: Lengths, q: Array, k: Array, v: Array) -> tuple[Array, ..
 
 
 def bound(lengths: Lengths, roundoff: float, q: Array, k: Array, v: Array) -> tuple[Array, ...]:
-    """Returns (2 e + g(8 T + 20) + u) (weights @ |v|), and e + g(8 T + 20) (1 + |lse|) for the logarithms.
+    """Returns (2 e + g(8 T + 20) + u) (weights @ |v|), and e + g(8 T + 20) (1 + |lse|) for the log-sum-exp.
 
-    e is the greatest error of a score of the row, 2 g(D + 4) |q| @ |k|.T / sqrt(D): a matrix instruction may truncate where
-    it sums. Sums are float32; u is the roundoff of a stored weight, whose least is 2**-25 of the greatest in float16.
+    e is the largest error of a score in the row, 2 g(D + 4) |q| @ |k|.T / sqrt(D): a matrix instruction may truncate its
+    sums. Sums are float32; u is the roundoff of a stored weight; float16 stores weights down to 2**-25 of the largest.
     """
     rows, one = lengths["T"], 2.0**-24
     magnitudes = scores_of({**lengths, "CAUSAL": 0}, np.abs(q), np.abs(k))
@@ -65,19 +65,19 @@ def bound(lengths: Lengths, roundoff: float, q: Array, k: Array, v: Array) -> tu
 
 
 def results(lengths: Lengths) -> tuple[tuple[int, ...], ...]:
-    """Returns the shapes of the result and of its logarithms."""
+    """Returns the shapes of the result and of its log-sum-exp."""
     heads, rows, width = lengths["HEADS"], lengths["T"], lengths["D"]
     return (heads, rows, width), (heads, rows)
 
 
 def flops(lengths: Lengths) -> int:
-    """Returns those of the two products; about half of them if causal."""
+    """Returns the operations of the two products; about half of them if causal."""
     heads, rows, width = lengths["HEADS"], lengths["T"], lengths["D"]
     return 4 * heads * width * (rows * (rows + 1) // 2 if lengths["CAUSAL"] else rows * rows)
 
 
 def own(lengths: Lengths, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-    """Returns the attention; its logarithms are nobody's."""
+    """Returns the attention, without its log-sum-exp."""
     q, k, v = (each.unsqueeze(0) for each in (q, k, v))
     is_causal, is_grouped = bool(lengths["CAUSAL"]), lengths["HEADS"] > lengths["KV_HEADS"]
     return (scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=is_grouped),)
@@ -85,12 +85,12 @@ def own(lengths: Lengths, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]
 
 # ---- rules ----
 def grouped(lengths: Lengths) -> str:
-    """Returns "" where heads share keys and values evenly."""
+    """Returns "" if the heads are a multiple of KV_HEADS."""
     return "" if lengths["HEADS"] % lengths["KV_HEADS"] == 0 else "HEADS must be a multiple of KV_HEADS"
 
 
 def squares(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
-    """Returns memory for the scores of all heads."""
+    """Returns scratch memory for the scores of all heads."""
     return ((dtypes.float32, lengths["HEADS"] * lengths["T"] ** 2),)
 
 

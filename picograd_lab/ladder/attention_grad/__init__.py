@@ -1,6 +1,6 @@
-"""The ladder of attention's gradients on a GPU: stored scores, scores computed again, matrix instructions.
+"""The ladder of attention's gradients on a GPU: stored scores, recomputed scores, matrix instructions.
 
-In:    lengths as attention has them
+In:    the lengths of attention
 Out:   `LADDER`; each rung's text is a file of this folder
 """
 
@@ -23,7 +23,7 @@ from picograd_lab.ladder.runnable import Array
 
 
 def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
-    """Returns q, k, v, the result o, its gradient g, and the logarithms of the forward pass; o and these are float32."""
+    """Returns q, k, v, the result o, its gradient g, and the forward pass's log-sum-exp; o, g and the last are float32."""
     q, k, v = forward.operands(lengths, rng)
     o, lse = (array.astype(np.float32) for array in forward.attention(lengths, q, k, v))
     gradient: Array = np.asarray(rng.standard_normal(q.shape))
@@ -31,13 +31,13 @@ def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
 
 
 def parts(lengths: Lengths, q: Array, k: Array, v: Array, o: Array, g: Array, lse: Array) -> tuple[Array, Array]:
-    """Returns the weights, exp(score - lse), and what each is multiplied by for the slope of its score, g v - g o."""
+    """Returns the weights, exp(score - lse), and the factors g v - g o that turn them into gradients of scores."""
     weights = np.exp(forward.scores_of(lengths, q, k) - lse[..., None])
     return weights, g @ forward.of_heads(lengths, v).transpose(0, 2, 1) - (g * o).sum(axis=2, keepdims=True)
 
 
 def gradients(lengths: Lengths, slopes: Array, weights: Array, q: Array, k: Array, g: Array) -> tuple[Array, ...]:
-    """Returns slopes @ k and slopes.T @ q, divided by sqrt(D), and weights.T @ g; heads of a group are summed."""
+    """Returns slopes @ k and slopes.T @ q, divided by sqrt(D), and weights.T @ g, summed over the heads of a group."""
     shape, root = (lengths["KV_HEADS"], -1, lengths["T"], lengths["D"]), np.sqrt(lengths["D"])
     dk, dv = (matrix.transpose(0, 2, 1) @ other for matrix, other in ((slopes, q), (weights, g)))
     return slopes @ forward.of_heads(lengths, k) / root, dk.reshape(shape).sum(axis=1) / root, dv.reshape(shape).sum(axis=1)
@@ -51,11 +51,10 @@ def meaning(lengths: Lengths, *given: Array) -> tuple[Array, ...]:
 
 
 def bound(lengths: Lengths, roundoff: float, *given: Array) -> tuple[Array, ...]:
-    """Returns the gradients' formulas with what each weight and slope may be off, and the roundings of their own sums.
+    """Returns the gradients' formulas on the errors of weights and slopes, plus the roundings of their own sums.
 
-    A weight is off by a part that is twice the error of its score, which attention's bound has, and of lse; a slope by
-    that part, and by the errors of its two products. u is the roundoff of both where they are stored,
-    and 2**-25 the least of float16.
+    The relative error of a weight comes from twice the error of its score (see attention's bound) and from lse; a slope
+    has this error plus those of its two products. u is the roundoff of both in memory; the least float16 is 2**-25.
     """
     q, k, v, o, g, lse = (np.abs(array) for array in given)
     one, all_of_them = 2.0**-24, {**lengths, "CAUSAL": 0}
@@ -71,7 +70,7 @@ def bound(lengths: Lengths, roundoff: float, *given: Array) -> tuple[Array, ...]
 
 
 def own(lengths: Lengths, q: Tensor, k: Tensor, v: Tensor, o: Tensor, g: Tensor, lse: Tensor) -> tuple[Tensor, ...]:
-    """Returns the gradients, as the backward pass computes them of what the forward pass has left."""
+    """Returns the gradients of the backward pass, from the results of the forward pass."""
     (averages,) = forward.own(lengths, q, k, v)
     (attention,) = (op for op in toposort([averages.op]) if op.code is OpCode.ATTENTION)
     delta = (g.float() * o).sum(-1)
@@ -82,12 +81,12 @@ def own(lengths: Lengths, q: Tensor, k: Tensor, v: Tensor, o: Tensor, g: Tensor,
 
 # ---- memory between kernels ----
 def rows(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
-    """Returns memory for a number of each row."""
+    """Returns scratch memory for a number per row."""
     return ((dtypes.float32, lengths["HEADS"] * lengths["T"]),)
 
 
 def squares(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
-    """Returns memory for a number of each row, and weights and slopes of all scores."""
+    """Returns scratch memory for a number per row, and for weights and slopes of all scores."""
     return (*rows(lengths), *(2 * forward.squares(lengths)))
 
 

@@ -1,4 +1,4 @@
-"""The ladder of a convolution on a GPU: from an output a thread to Winograd's products and to matrix instructions.
+"""The ladder of a convolution on a GPU: from one output per thread to Winograd's products and matrix instructions.
 
 In:    lengths N, C, H, W of x, F filters of R x R, STRIDE; x is padded with R / 2 zeros on each side
 Out:   `LADDER`; each rung's text is a file of this folder
@@ -34,12 +34,12 @@ def convolution(lengths: Lengths, x: Array, w: Array) -> tuple[Array, ...]:
 
 
 def padded(x: Array, pad: int, end: int = 0) -> Array:
-    """Returns images with zeros around them, and so many more at their end."""
+    """Pads images with zeros around them, and with further ones at the end."""
     return np.pad(x, ((0, 0), (0, 0), (pad, pad + end), (pad, pad + end)))
 
 
 def bound(lengths: Lengths, roundoff: float, x: Array, w: Array) -> tuple[Array, ...]:
-    """Returns g(C R R) of the convolution of |x| and |w|: a term takes part in C R R roundings at most."""
+    """Returns g(C R R) of the convolution of |x| and |w|: a term is in at most C R R roundings."""
     (magnitude,) = convolution(lengths, np.abs(x), np.abs(w))
     return (roundings(lengths["C"] * lengths["R"] ** 2, roundoff) * magnitude,)
 
@@ -54,11 +54,11 @@ def own(lengths: Lengths, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
 A_T = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
 B_T = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
 G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
-WINOGRAD_ROUNDINGS = 16  # three and three for a transform of w, one and one of x, three and three of y, two for a product
+WINOGRAD_ROUNDINGS = 16  # 3 + 3 for the transform of w, 1 + 1 for x, 3 + 3 for y, 2 for a product
 
 
 def winograd(lengths: Lengths, x: Array, w: Array, a_t: Array = A_T, b_t: Array = B_T, g: Array = G) -> Array:
-    """Returns the convolution as Winograd computes it, tile by tile."""
+    """Returns the convolution by Winograd's algorithm, tile by tile."""
     height, width = lengths["H"], lengths["W"]
     patches = np.lib.stride_tricks.sliding_window_view(padded(x, 1, 1), (4, 4), (2, 3))[:, :, ::2, ::2]
     products = np.einsum("fcij,nchwij->nfhwij", g @ w @ g.T, b_t @ patches @ b_t.T, optimize=True)
@@ -68,9 +68,9 @@ def winograd(lengths: Lengths, x: Array, w: Array, a_t: Array = A_T, b_t: Array 
 
 
 def winograd_bound(lengths: Lengths, roundoff: float, x: Array, w: Array) -> tuple[Array, ...]:
-    """Returns g(C + 16) |A.T| ((|G| |w| |G.T|) * (|B.T| |x| |B|)) |A|: sums cancel, so it is more than that of a sum.
+    """Returns g(C + 16) |A.T| ((|G| |w| |G.T|) * (|B.T| |x| |B|)) |A|; sums cancel, so it is larger than a sum's bound.
 
-    An element of a tile takes part in outputs that do not depend on it, and cancels but for its roundings.
+    Elements of a tile enter outputs that do not depend on them, and cancel except for their roundings.
     """
     magnitude = winograd(lengths, np.abs(x), np.abs(w), np.abs(A_T), np.abs(B_T), np.abs(G))
     return (roundings(lengths["C"] + WINOGRAD_ROUNDINGS, roundoff) * magnitude,)
@@ -78,14 +78,14 @@ def winograd_bound(lengths: Lengths, roundoff: float, x: Array, w: Array) -> tup
 
 # ---- launches ----
 def with_outputs(lengths: Lengths) -> dict[str, int]:
-    """Returns lengths with those of y: its height and width, its pixels, its tiles of 2 x 2."""
+    """Adds the lengths of y: its height and width, its pixels, its tiles of 2 x 2."""
     high, wide = ((lengths[name] + lengths["R"] // 2 * 2 - lengths["R"]) // lengths["STRIDE"] + 1 for name in "HW")
     pixels, of_two = lengths["N"] * high * wide, lengths["N"] * ceil_div(high, 2) * ceil_div(wide, 2)
     return {**lengths, "OH": high, "OW": wide, "PIXELS": pixels, "TILES": of_two}
 
 
 def of_outputs(launches: Launches) -> Launches:
-    """Returns launches that are given the lengths of y, too."""
+    """Returns launches that also get the lengths of y."""
 
     def of_lengths(lengths: Lengths) -> tuple[Launch, ...]:
         return launches(with_outputs(lengths))
@@ -94,17 +94,17 @@ def of_outputs(launches: Launches) -> Launches:
 
 
 def patches_stored(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
-    """Returns memory for a column of C R R elements for each pixel of y."""
+    """Returns scratch memory for a column of C R R elements for each pixel of y."""
     return ((dtypes.float32, lengths["C"] * lengths["R"] ** 2 * with_outputs(lengths)["PIXELS"]),)
 
 
 def filters_stored(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
-    """Returns memory for the transformed filters, 4 x 4 each."""
+    """Returns scratch memory for the transformed filters, 4 x 4 each."""
     return ((dtypes.float32, lengths["F"] * lengths["C"] * 16),)
 
 
 def of_three(lengths: Lengths) -> str:
-    """Returns "" for the filters that F(2 x 2, 3 x 3) is for."""
+    """Returns "" for filters of F(2 x 2, 3 x 3)."""
     return "" if lengths["R"] == 3 and lengths["STRIDE"] == 1 else "R must be 3 and STRIDE 1"
 
 
@@ -115,7 +115,7 @@ def results(lengths: Lengths) -> tuple[tuple[int, ...], ...]:
 
 
 def flops(lengths: Lengths) -> int:
-    """Returns those of the definition; Winograd's are fewer."""
+    """Returns the operations of the definition; Winograd has fewer."""
     return 2 * lengths["F"] * lengths["C"] * lengths["R"] ** 2 * with_outputs(lengths)["PIXELS"]
 
 
@@ -152,7 +152,7 @@ LADDER = Ladder(
             of_outputs(tiles("mma", 128, *PRODUCT)),
             whole("C", 8),
             dtypes.float16,
-            2.0**-22,  # sums may be cut off instead of rounded
+            2.0**-22,  # sums may be truncated
             80,
         ),
     ),

@@ -1,4 +1,4 @@
-"""The ladder of a product of matrices on a GPU, c = a @ b: from a thread an element to warpgroups that stay.
+"""The ladder of a matrix product on a GPU, c = a @ b: from one element per thread to persistent warpgroups.
 
 In:    lengths M, N, K
 Out:   `LADDER`; each rung's text is a file of this folder
@@ -30,7 +30,7 @@ def product(lengths: Lengths, a: Array, b: Array) -> tuple[Array, ...]:
 
 
 def bound(lengths: Lengths, roundoff: float, a: Array, b: Array) -> tuple[Array, ...]:
-    """Returns g(K) (|a| @ |b|), with g(K) = K u / (1 - K u): so far K roundings lead, each of a part u.
+    """Returns g(K) (|a| @ |b|), with g(K) = K u / (1 - K u): the error of K roundings, each of relative size u.
 
     Source: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.1.
     """
@@ -44,18 +44,18 @@ def own(lengths: Lengths, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
 
 
 # ---- launches ----
-MULTIPROCESSORS = 132  # of an H100: blocks that stay
+MULTIPROCESSORS = 132  # of an H100: the number of persistent blocks
 LINE = 64  # bfloat16 in 128 bytes, a row of a swizzled tile
 Launches = Callable[[Lengths], tuple[Launch, ...]]
 
 
 def elements(symbol: str, threads: int) -> Launches:
-    """Returns the launch of a kernel that has a thread for each element of c."""
+    """Returns the launch of a kernel with one thread per element of c."""
     return lambda lengths: (Launch(symbol, ceil_div(lengths["M"] * lengths["N"], threads), threads, 1),)
 
 
 def tiles(symbol: str, side: int, threads: int, shared_nbytes: int = 0) -> Launches:
-    """Returns the launch of a kernel that has a block for each tile of c."""
+    """Returns the launch of a kernel with one block per tile of c."""
 
     def launches(lengths: Lengths) -> tuple[Launch, ...]:
         blocks = ceil_div(lengths["M"], side) * ceil_div(lengths["N"], side)
@@ -67,13 +67,13 @@ def tiles(symbol: str, side: int, threads: int, shared_nbytes: int = 0) -> Launc
 def warpgroups(
     symbol: str, columns: int, threads: int, shared_nbytes: int = 0, stays: bool = False, cluster: int = 1
 ) -> Launches:
-    """Returns the launch of a kernel with tiles of 128 rows and the copy engine; blocks that stay store by it, too."""
+    """Returns the launch of a kernel with tiles of 128 rows and TMA; persistent blocks also store by TMA."""
 
     def launches(lengths: Lengths) -> tuple[Launch, ...]:
         m, n, k = (lengths[name] for name in "MNK")
         blocks = ceil_div(m, 128 * cluster) * cluster * ceil_div(n, columns)
         plain = (TileMap(0, (m, k), (128, LINE)), TileMap(1, (k, n), (LINE, LINE)))
-        # those that stay have maps of a batch, of one
+        # the maps of persistent blocks have a batch axis of length 1
         boxes = ((1, 128, LINE), (1, LINE, LINE), (1, 64, LINE // 2))
         batched = tuple(TileMap(i, (1, *shape), box) for i, (shape, box) in enumerate(zip(((m, k), (k, n), (m, n)), boxes)))
         if stays:
@@ -89,7 +89,7 @@ def multiples(of: int) -> Callable[[Lengths], str]:
 
 
 def by_mma(file: str, launches: Launches, oldest: int) -> Rung:
-    """Returns a rung that multiplies bfloat16 by tensor cores, whose sums may be cut off instead of rounded."""
+    """Returns a rung that multiplies bfloat16 on tensor cores, whose sums may be truncated."""
     return Rung(file, launches, multiples(8), dtypes.bfloat16, 2.0**-22, oldest)
 
 

@@ -1,4 +1,4 @@
-"""The ladder of a matrix times a vector on a GPU, y = a @ x: from a thread a row to warps that share rows.
+"""The ladder of a matrix-vector product on a GPU, y = a @ x: from one row per thread to warps that share rows.
 
 In:    lengths M, K
 Out:   `LADDER`; each rung's text is a file of this folder
@@ -27,7 +27,7 @@ def product(lengths: Lengths, a: Array, x: Array) -> tuple[Array, ...]:
 
 
 def bound(lengths: Lengths, roundoff: float, a: Array, x: Array) -> tuple[Array, ...]:
-    """Returns g(K) (|a| @ |x|): a term takes part in K roundings at most."""
+    """Returns g(K) (|a| @ |x|): a term is in at most K roundings."""
     return (roundings(lengths["K"], roundoff) * (np.abs(a) @ np.abs(x)),)
 
 

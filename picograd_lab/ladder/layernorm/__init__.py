@@ -20,14 +20,14 @@ EPS = float(np.float32(1e-5))
 
 
 def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
-    """Returns x (ROWS, COLS), whose rows have means and spreads of their own, weight and bias (COLS,)."""
+    """Returns x (ROWS, COLS), whose rows have different means and deviations, weight and bias (COLS,)."""
     rows, columns = lengths["ROWS"], lengths["COLS"]
     spread, mean = np.exp(rng.standard_normal((rows, 1))), 4 * rng.standard_normal((rows, 1))
     return spread * rng.standard_normal((rows, columns)) + mean, rng.uniform(0.5, 2, columns), rng.standard_normal(columns)
 
 
 def normalized(x: Array) -> tuple[Array, Array]:
-    """Returns (x - mean) / sd and sd = sqrt(var + eps), of rows."""
+    """Returns (x - mean) / sd and sd = sqrt(var + eps) of rows."""
     spread = np.sqrt(x.var(axis=1, keepdims=True) + EPS)
     return (x - x.mean(axis=1, keepdims=True)) / spread, spread
 
@@ -40,8 +40,8 @@ def layer_norm(lengths: Lengths, x: Array, weight: Array, bias: Array) -> tuple[
 def bound(lengths: Lengths, roundoff: float, x: Array, weight: Array, bias: Array) -> tuple[Array, ...]:
     """Returns g(COLS + 8) c (1 + |n|) |weight| and 4 roundings of the sum; c = rms(x) / sd, n = (x - mean) / sd.
 
-    A mean of COLS numbers is off by g(COLS) rms(x), which is g(COLS) c of a deviation; the variance by the same relative
-    part, however it is found.
+    The error of a mean of COLS numbers is g(COLS) rms(x), which is g(COLS) c of a deviation; that of the variance is the
+    same share, by any algorithm.
 
     Source: Chan, Golub, LeVeque 1983, "Algorithms for computing the sample variance", table 1.
     """

@@ -1,4 +1,4 @@
-"""The ladder of a layer norm's gradients on a GPU: from atomics to one partial row for each block.
+"""The ladder of a layer norm's gradients on a GPU: from atomic additions to one partial row per block.
 
 In:    lengths ROWS, COLS
 Out:   `LADDER`; each rung's text is a file of this folder
@@ -19,7 +19,7 @@ from picograd_lab.ladder.gpu import Ladder, Lengths, Rung, ceil_div
 from picograd_lab.ladder.rules import all_of, at_most, per, roundings, together, whole
 from picograd_lab.ladder.runnable import Array
 
-BLOCKS_MAX = 264  # two for each multiprocessor of an H100
+BLOCKS_MAX = 264  # two per multiprocessor of an H100
 
 
 def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
@@ -30,7 +30,7 @@ def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
 
 
 def parts(x: Array, weight: Array, g: Array, mean: Array, scale: Array) -> tuple[Array, Array]:
-    """Returns the normalised rows, and the gradient of them."""
+    """Returns the normalized rows, and their gradient."""
     return (x - mean[:, None]) * scale[:, None], g * weight
 
 
@@ -44,7 +44,7 @@ def gradients(lengths: Lengths, x: Array, weight: Array, g: Array, mean: Array, 
 def bound(
     lengths: Lengths, roundoff: float, x: Array, weight: Array, g: Array, mean: Array, scale: Array
 ) -> tuple[Array, ...]:
-    """Returns g(COLS + 12) of the terms of dx, and g(ROWS + 6) of those of the sums, all of them taken as positive."""
+    """Returns g(COLS + 12) of the terms of dx, and g(ROWS + 6) of those of the sums, with absolute values."""
     n, h = (np.abs(each) for each in parts(x, weight, g, mean, scale))
     terms = h + h.mean(axis=1, keepdims=True) + n * (h * n).mean(axis=1, keepdims=True)
     along, down = roundings(lengths["COLS"] + 12, roundoff), roundings(lengths["ROWS"] + 6, roundoff)
@@ -60,17 +60,17 @@ def own(lengths: Lengths, x: Tensor, weight: Tensor, g: Tensor, mean: Tensor, sc
 
 
 def blocks(lengths: Lengths) -> int:
-    """Returns the blocks of eight warps that walk along the rows."""
+    """Returns the number of blocks of eight warps that loop over the rows."""
     return min(ceil_div(lengths["ROWS"], 8), BLOCKS_MAX)
 
 
 def partial_rows(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
-    """Returns memory for two sums of each column and block."""
+    """Returns scratch memory for two sums of each column and block."""
     return ((dtypes.float32, 2 * blocks(lengths) * lengths["COLS"]),)
 
 
 def walkers(symbol: str, lengths: Lengths) -> tuple[Launch, ...]:
-    """Returns the launch of blocks that walk along the rows, and of the sums of what they leave."""
+    """Returns the launches of blocks that loop over the rows, and of the sums of their partial rows."""
     return (Launch(symbol, blocks(lengths), 256, 1), *per("sums", "COLS", 256, 256)(lengths))
 
 

@@ -1,11 +1,11 @@
-"""Finds the first kernel of a hand-written training step that deviates, and guesses what is wrong with it.
+"""Finds the first kernel of a hand-written training step that deviates, and guesses its mistake.
 
-In:    the dump of a program: each step's tensors, each with the kernel that wrote it; the problem's file
-Out:   `compared`: a `Finding` for each tensor; `Finding.guess` says what the numbers tell
+In:    the dump of a program: each step's tensors, with the kernels that wrote them; the problem's file
+Out:   `compared`: a `Finding` for each tensor; `Finding.guess` names a mistake that fits the numbers
 
-Each tensor is compared with its meaning (meaning.py) on the program's own inputs of that kernel, so that the error of
-one does not spread to the next: what deviates is the culprit itself. The guess is found by trying: which known
-mistake gives these numbers? No rule here knows what was planted, or where.
+Each tensor is compared with its meaning (meaning.py) on the program's own inputs of that kernel, so that one error does
+not spread to the next kernel, and a deviating tensor names its culprit. The guess is a search for a known mistake that
+gives these numbers. No rule here knows which mistake was planted, or where.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SAME_RATIO = 1e-3
 
 # ---- files ----
 class Problem(Record):
-    """The file of prepare.py.
+    """The contents of prepare.py's file.
 
     inputs, hidden, outputs, batch:  lengths
-    start:   the weights by name, as matrices: a bias is one row
-    images:  (number, inputs), those to learn from
+    start:   initial weights by name, as matrices; a bias is one row
+    images:  (number, inputs), training images
     labels:  (number,)
     """
 
@@ -44,7 +44,7 @@ class Problem(Record):
 
 
 def read_problem(path: Path) -> Problem:
-    """Reads the file of prepare.py."""
+    """Reads prepare.py's file."""
     with path.open("rb") as file:
         inputs, hidden, outputs, batch, num_train, num_test = np.fromfile(file, np.int32, 6).tolist()
         shapes = {"w1": (inputs, hidden), "b1": (1, hidden), "w2": (hidden, outputs), "b2": (1, outputs)}
@@ -56,7 +56,7 @@ def read_problem(path: Path) -> Problem:
 
 
 class Dumped(Record):
-    """A tensor that a program has dumped, and the kernel that wrote it."""
+    """A dumped tensor, and the kernel that wrote it."""
 
     kernel: str
     value: Array
@@ -66,10 +66,10 @@ Step = dict[str, Dumped]
 
 
 def read_dump(path: Path) -> list[Step]:
-    """Returns the tensors of each step by name, in the program's order; weights are as the update left them.
+    """Returns the tensors of each step by name, in the program's order; weights are those after the update.
 
     Raises:
-      DataError: the file ends early, or has no such form.
+      DataError: the file ends early, or has another format.
     """
     steps: list[Step] = []
     with path.open("rb") as file:
@@ -95,21 +95,21 @@ def _tensor(path: Path, line: bytes, file: BinaryIO) -> tuple[int, str, Dumped]:
 
 
 # ---- the comparison ----
-Past = Sequence[Mapping[str, Array]]  # all tensors of the steps before, the last one first
+Past = Sequence[Mapping[str, Array]]  # all tensors of earlier steps, the last step first
 AGES = ("the step before's", "the step before last's")  # of a second buffer
-Inner = dict[str, tuple[Rule, list[Near]]]  # tensors that the program keeps to itself: how they are computed, of what
+Inner = dict[str, tuple[Rule, list[Near]]]  # intermediate tensors of fused kernels, with rules and sources
 
 
 class Finding(Record):
-    """One tensor of one step beside its meaning.
+    """The comparison of one tensor of one step with its meaning.
 
     step:    counted from 1
-    name:    of the tensor
+    name:    the tensor's name
     phase:   "copy", "forward", "loss", "backward" or "update"
-    kernel:  that wrote it
+    kernel:  the kernel that wrote it
     share:   the largest error as a share of what roundings explain; above 1 is a mismatch
-    fact:    how many elements deviate, and the farthest; "" where none does
-    guess:   the known mistake that gives these numbers; "" where there is none
+    fact:    number of deviating elements, and the largest deviation; "" if none deviates
+    guess:   a known mistake that gives these numbers; "" without one
     beside_gold:  largest difference from the gold standard, as a share of its largest element; None without one
     """
 
@@ -124,12 +124,12 @@ class Finding(Record):
 
     @property
     def is_right(self) -> bool:
-        """True where roundings explain the difference."""
+        """True if roundings explain the difference."""
         return self.share <= 1
 
 
 def compared(problem: Problem, steps: list[Step], unit: float, gold: list[Step]) -> Iterator[Finding]:
-    """Yields a finding for each tensor that was dumped, step by step, in the order in which a step computes them.
+    """Yields a finding for each dumped tensor, step by step, in the order of their computation.
 
     `unit` is the relative roundoff of operands; `gold` are the steps of the gold standard, or none.
     """
@@ -187,7 +187,7 @@ def _finding(
 
 
 def _allowed(meant: Near) -> Array:
-    stored = meant.unit * np.abs(meant.value)  # a tensor in half precision is rounded when it is stored
+    stored = meant.unit * np.abs(meant.value)  # a half-precision tensor is rounded when stored
     return meant.error + stored + TINY
 
 
@@ -209,7 +209,7 @@ def _guesses(
             yield f"a stale buffer: it still holds {age} values"
     yield from _ratio(meant, got, len(labels), fits)
     previous = before[0][rule.name] if before else None
-    started = 0 if previous is None else len(labels) * meant.unit * np.abs(previous)  # roundings of a sum that began there
+    started = 0 if previous is None else len(labels) * meant.unit * np.abs(previous)  # of a sum that started there
     if previous is not None and fits(Near(meant.value + previous, 2 * meant.error + started, meant.unit)):
         yield "a stale buffer: it was not cleared, and the step before's values are in the sum"
     rows, columns = got.shape
@@ -221,7 +221,7 @@ def _guesses(
 
 
 def fits_transposed(meant: Near, got: Array) -> bool:
-    """Returns whether an array is what is meant, its rows and columns exchanged in memory."""
+    """Returns whether an array has the meaning's elements with rows and columns transposed in memory."""
     turned = got.reshape(got.shape[::-1]).T
     return bool(np.all(np.abs(turned - meant.value) <= _allowed(meant)))
 
@@ -247,7 +247,7 @@ def _ratio(meant: Near, got: Array, batch: int, fits: Callable[[Near], bool]) ->
 def _others(
     rule: Rule, given: list[Near], labels: Array, before: Past, inner: Inner
 ) -> Iterator[tuple[str, Near]]:
-    """Yields results of a rule with another array in place of a source, with the guess; a source may be inner itself."""
+    """Yields results of a rule with another array in place of a source, with the guess; sources may be intermediate."""
     for place, source in enumerate(rule.sources):
         for words, other in _instead(source, given[place], labels, before, inner):
             yield words, rule.formula(*given[:place], other, *given[place + 1 :], labels)
@@ -256,7 +256,7 @@ def _others(
 def _instead(
     source: str, given: Near, labels: Array, before: Past, inner: Inner
 ) -> Iterator[tuple[str, Near]]:
-    """Yields arrays that a kernel may have read in place of a source, with the guess."""
+    """Yields arrays that a kernel may have read instead of a source, with the guess."""
     rows, columns = given.value.shape
     if min(rows, columns) > 1:
         turned = Near(given.value.reshape(columns, rows).T, given.error.reshape(columns, rows).T, given.unit)

@@ -1,10 +1,10 @@
-"""Climbs the ladder of MNIST: trains by every rung, and compares tensors and losses with the gold standard's.
+"""Climbs the ladder of MNIST: trains each rung, and compares tensors and losses with the gold standard's.
 
 In:    a problem, `Rung`s
 Out:   `climbed`: a `Figure` for each rung; `injected`: a figure for each program with a planted fault
 
-Each rung first takes a few steps with its tensors dumped, which blame.py compares kernel by kernel; then it trains. A
-rung on a simulator only takes the steps.
+Each rung first dumps the tensors of a few steps, which blame.py compares kernel by kernel; then it trains. A rung on a
+simulator does only these steps.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from picograd_lab.ladder.mnist.rungs import (
     why_not,
 )
 
-STEPS = {"small": 10, "large": 2}  # compared kernel by kernel
-FEW_IMAGES = (640, 100)  # to learn from and to test with, where nothing is trained
+STEPS = {"small": 10, "large": 2}  # steps that are compared kernel by kernel
+FEW_IMAGES = (640, 100)  # training and test images for runs without training
 LOSS_TOLERANCE = 1e-3
 
 
 class Figure(Record):
-    """The findings of one rung.
+    """The measurements of one rung.
 
-    left_out:  why it was not climbed; "" if it was
-    failed:    how its program ended, if with an error
-    findings:  each tensor of the first steps beside its meaning
+    left_out:  why it did not run; "" if it ran
+    failed:    error that ended its program, if any
+    findings:  comparisons of each tensor of the first steps
     outcome:   the program's report
-    epochs:    trained; 0 where it took the first steps alone
-    off:       largest difference of a loss from the gold standard's, of steps and of epochs
+    epochs:    number of trained epochs; 0 for the first steps only
+    off:       largest difference of a loss from the gold standard's, over steps and epochs
     """
 
     rung: Rung
@@ -56,7 +56,7 @@ class Figure(Record):
 
     @property
     def is_right(self) -> bool:
-        """True where no tensor deviates, and losses are the gold standard's."""
+        """True if no tensor deviates, and the losses are the gold standard's."""
         return not self.failed and self.wrong is None and self.off <= LOSS_TOLERANCE
 
     @property
@@ -66,12 +66,12 @@ class Figure(Record):
 
 
 class Climb(Record):
-    """A problem, and how far each rung goes with it.
+    """A problem and the work of each rung.
 
-    path:     the file of prepare.py
-    epochs:   of training; 0 takes the first steps only
-    steps:    the first ones, compared kernel by kernel
-    threads:  of each program
+    path:     prepare.py's file
+    epochs:   number of training epochs; 0: only the first steps
+    steps:    number of first steps that are compared kernel by kernel
+    threads:  threads of each program
     """
 
     path: Path
@@ -82,10 +82,10 @@ class Climb(Record):
 
 
 def chosen_rungs(names: str) -> list[Rung]:
-    """Returns the rungs of a comma list, in the ladder's order; all where it is empty.
+    """Returns the rungs of a comma-separated list, in the ladder's order; all for an empty one.
 
     Raises:
-      ArgumentError: there is no such rung.
+      ArgumentError: a rung is unknown.
     """
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
@@ -97,7 +97,7 @@ def chosen_rungs(names: str) -> list[Rung]:
 def prepared(
     size: str, folder: Path, epochs: int, steps: int = 0, threads: int = 1, lengths: Sequence[int] = ()
 ) -> Climb:  # fmt: skip
-    """Writes the file that all rungs read; `lengths` are the numbers of images to learn from and to test with.
+    """Writes the file that all rungs read; `lengths` are the numbers of training and test images.
 
     Raises:
       DataError: MNIST cannot be found.
@@ -110,7 +110,7 @@ def prepared(
 
 # ---- climbing ----
 def climbed(climb: Climb, rungs: Sequence[Rung], folder: Path) -> Iterator[Figure]:
-    """Yields a figure for each rung; the first that can be climbed is the gold standard."""
+    """Yields a figure for each rung; the first that can run is the gold standard."""
     gold: Figure | None = None
     tensors: list[Step] = []
     for rung in rungs:
@@ -132,7 +132,7 @@ def climbed(climb: Climb, rungs: Sequence[Rung], folder: Path) -> Iterator[Figur
 def trained(
     climb: Climb, rung: Rung, command: Sequence[str], folder: Path, gold: list[Step], epochs: int = 0
 ) -> tuple[Figure, list[Step]]:
-    """Trains for some epochs, or takes the first steps alone, and compares each tensor of these with its meaning."""
+    """Trains for some epochs, or only runs the first steps, and compares each tensor of these with its meaning."""
     dump = folder / "dump.bin"
     try:
         outcome = run(rung, command, climb.path, epochs, climb.steps, dump, climb.threads)
@@ -144,7 +144,7 @@ def trained(
 
 
 def _largest_difference(figure: Figure, gold: Figure) -> float:
-    """Returns the largest difference of losses: of steps, and of epochs where both have trained."""
+    """Returns the largest difference of losses: of steps, and of epochs if both have trained."""
     assert figure.outcome and gold.outcome
     pairs = list(zip(figure.outcome.steps, gold.outcome.steps))
     if figure.epochs and gold.epochs:
@@ -154,10 +154,10 @@ def _largest_difference(figure: Figure, gold: Figure) -> float:
 
 # ---- faults ----
 def injected(climb: Climb, rungs: Sequence[Rung], fault: str, folder: Path) -> Iterator[tuple[Planted, Figure]]:
-    """Plants a fault in each hand-written rung, and yields it with what the comparison found.
+    """Plants a fault in each hand-written rung, and yields it with the comparison's findings.
 
     Raises:
-      ArgumentError: there is no such fault.
+      ArgumentError: the fault is unknown.
       CompileError:  a program cannot be compiled.
       DataError:     a program ended with an error.
     """

@@ -1,4 +1,4 @@
-"""Mistakes to plant in hand-written rungs: each is an edit of one line, so that the programs hold no trace of them.
+"""Mistakes to plant in hand-written rungs, each an edit of one line; so the programs themselves contain no trace of them.
 
 In:    the name of a fault, a rung
 Out:   `planted`: a copy of its program with that line changed
@@ -16,7 +16,7 @@ from picograd_lab.ladder.mnist.rungs import Rung
 class Fault(Record):
     """One mistake in one file.
 
-    before, after:  the part of a line that is replaced, which the file has once, and what it becomes
+    before, after:  the replaced part of a line, which occurs once in the file, and its replacement
     """
 
     before: str
@@ -54,7 +54,7 @@ class Planted(Record):
 
     source:  the copy
     line:    its number, from 1
-    before, after:  the line
+    before, after:  the line before and after the edit
     """
 
     source: Path
@@ -64,10 +64,10 @@ class Planted(Record):
 
 
 def planted(name: str, rung: Rung, folder: Path) -> Planted | None:
-    """Writes a copy of a rung's program with a fault into a folder; returns None where this fault has no place in it.
+    """Writes a copy of a rung's program with a fault into a folder; returns None if the fault does not apply to it.
 
     Raises:
-      ArgumentError: there is no such fault.
+      ArgumentError: the fault is unknown.
     """
     if name not in FAULTS:
         raise ArgumentError(f"ladder: there is no fault {name!r}; there is {', '.join(FAULTS)}.")

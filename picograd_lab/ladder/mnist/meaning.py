@@ -1,11 +1,10 @@
-"""The meaning of each tensor of a training step, and how far roundings may lead from it.
+"""The meaning of each tensor of a training step, with a bound of its rounding errors.
 
-In:    the tensors that a program has dumped; a rule takes those that its kernel was given
-Out:   `RULES`: name, sources and formula of each tensor, in the order of a step; `Near`, the numbers in them
+In:    the tensors that a program has dumped; a rule uses the inputs of its kernel
+Out:   `RULES`: name, sources and formula of each tensor, in the order of a step; `Near`, their values
 
-A formula is written once, on `Near`: values in float64, each with the error that roundings of float32 explain. A
-tensor that a program keeps to itself, as fused kernels do, is computed from those before it, and its error goes on
-into those after it.
+A formula is written once, on `Near`: values in float64, each with a bound of the rounding error of float32. An
+intermediate tensor of a fused kernel is computed from earlier ones, and its error enters later ones.
 
 Source: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.3, running error analysis.
 """
@@ -21,16 +20,16 @@ from picograd.record import Record
 
 Array = np.ndarray[Any, Any]
 ROUNDOFF = 2.0**-24  # of float32
-FUNCTION_ULPS = 8  # so far off are exp and log at most, on any machine
+FUNCTION_ULPS = 8  # largest error of exp and log on any machine
 LEARNING_RATE = 0.01
 
 
 class Near(Record):
-    """An array, and how far each element may be off.
+    """An array with error bounds.
 
-    value:  in float64
-    error:  of the same shape
-    unit:   greatest relative error of operands of products: 2**-24, or that of TF32 or half precision
+    value:  the elements in float64
+    error:  bounds in the same shape
+    unit:   largest relative error of products' operands: 2**-24, or that of TF32 or half precision
     """
 
     value: Array
@@ -53,7 +52,7 @@ class Near(Record):
         return self._made(self.value - other.value, self.error + other.error)
 
     def times(self, factor: float) -> Near:
-        """Returns the product with a number, which is itself rounded."""
+        """Returns the product with a number, which is rounded, too."""
         return self._made(factor * self.value, abs(factor) * self.error, 2)
 
     @property
@@ -72,7 +71,7 @@ class Near(Record):
         return Near(np.maximum(self.value, 0), self.error, self.unit)
 
     def where_positive(self, other: Near) -> Near:
-        """Returns the elements of `self` where those of `other` are positive, else 0; both may be where that is unsure."""
+        """Returns the elements of `self` if those of `other` are positive, else 0; either if the sign is uncertain."""
         is_unsure = (other.error > 0) & (np.abs(other.value) <= other.error)
         kept = self.value * (other.value > 0)
         return Near(kept, np.where(is_unsure, np.abs(self.value), 0) + self.error, self.unit)
@@ -99,7 +98,7 @@ class Near(Record):
 
 
 def exactly(array: Array, unit: float) -> Near:
-    """Returns an array that is what it is."""
+    """Returns an array without error."""
     value = np.asarray(array, np.float64)
     return Near(value, np.zeros_like(value), unit)
 
@@ -107,10 +106,10 @@ def exactly(array: Array, unit: float) -> Near:
 class Rule(Record):
     """The meaning of one tensor.
 
-    name:     of the tensor; "new w1" is w1 after the update
-    phase:    of the step that computes it
-    sources:  names of those that it is computed from
-    formula:  of a Near for each source, and the labels
+    name:     the tensor's name; "new w1" is w1 after the update
+    phase:    phase of the step that computes it
+    sources:  names of its inputs
+    formula:  (a Near for each source, labels) -> Near
     """
 
     name: str

@@ -1,7 +1,7 @@
 """`picograd ladder mnist`: one perceptron in many programs, checked kernel by kernel, trained and timed.
 
 In:    `LadderConfig`
-Out:   tables; JSON, a page of the docs and its picture where asked for; with `--inject`, the fault that was found
+Out:   tables; optionally JSON, a page of the docs and its picture; with `--inject`, the fault that was found
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ WRONG = 1
 
 
 def climb_mnist(config: LadderConfig) -> int:
-    """Runs `picograd ladder mnist`; returns 0, or 1 where a rung deviates, or a planted fault was not found.
+    """Runs `picograd ladder mnist`; returns 0, or 1 if a rung deviates or a planted fault was not found.
 
     Raises:
-      ArgumentError: there is no such size, rung or fault, or a number is below 0.
+      ArgumentError: a size, rung or fault is unknown, or a number is below 0.
       DataError:     MNIST cannot be found.
     """
     size = config.size or "small"
@@ -101,7 +101,7 @@ def _print(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]], sour
 
 
 def _write_docs(page: Path, size: str, climb: Climb, figures: list[Figure], source: str) -> None:
-    """Replaces the tables of a size between the page's marks, and draws its picture in the page's folder."""
+    """Replaces the tables of a size between the page's marks, and draws its picture into the page's folder."""
     plot = table.picture(climb, figures)
     if plot is not None:
         plot.save(page.with_name(f"{page.stem}_{size}.svg"))

@@ -1,9 +1,9 @@
-"""The rungs of the ladder: how each program is built and run, on what machine, and what it printed.
+"""The rungs of the ladder: how and on which machine each program is built and run, and its report.
 
-In:    the file of prepare.py
+In:    prepare.py's file
 Out:   `RUNGS`; `run`: an `Outcome`
 
-Each runs as a reader would run it, in a process of its own: no rung is picograd's to change.
+Each runs as a reader would run it, in its own process, without changes by picograd.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from picograd.errors import CompileError, DataError
 from picograd.record import Record, field
 
 PROGRAMS = Path(__file__).parent / "programs"
-ROOT = Path(__file__).parents[3]  # where picograd is
+ROOT = Path(__file__).parents[3]  # picograd's folder
 DEVICES = ROOT / "picograd" / "devices"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PICOGRAD_THREADS")
 
@@ -31,14 +31,14 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PICOGR
 class Rung(Record):
     """One program.
 
-    name:     of the rung
-    file:     in programs/
-    adds:     its idea, in a line
-    options:  of the compiler
-    device:   of picograd
-    unit:     greatest relative error of an operand of its products
-    bits:     the rung whose results it has bit for bit; "" where sums have another order
-    after:    the rung over which its gain is told
+    name:     name of the rung
+    file:     file in programs/
+    adds:     its idea, in one line
+    options:  options of the compiler
+    device:   picograd's device
+    unit:     largest relative error of an operand of its products
+    bits:     rung with equal results, bit for bit; "" if the order of sums differs
+    after:    rung that its gain is relative to
     """
 
     name: str
@@ -57,7 +57,7 @@ class Rung(Record):
 
     @property
     def is_by_hand(self) -> bool:
-        """True where gradients are written by hand, kernel by kernel."""
+        """True if gradients are written by hand, kernel by kernel."""
         return self.source.suffix in (".c", ".cu") or self.name == "numpy"
 
 
@@ -89,7 +89,7 @@ NO_CUBLAS = "nvcc finds no cuBLAS: neither its toolkit nor a package nvidia-cubl
 
 # ---- what a rung needs ----
 def is_simulated(rung: Rung) -> bool:
-    """Returns whether a simulator of a GPU, which is slow, runs it."""
+    """Returns whether it runs on a simulator of a GPU, which is slow."""
     return rung.device == "CUDASIM" or (rung.source.suffix == ".cu" and not has_gpu())
 
 
@@ -100,7 +100,7 @@ def has_gpu() -> bool:
 
 
 def why_not(rung: Rung) -> str:
-    """Returns the reason why this machine cannot run it; "" if it can."""
+    """Returns why this machine cannot run it; "" if it can."""
     if rung.file == "mlp_torch.py" and find_spec("torch") is None:
         return "PyTorch is not installed"
     if rung.device and rung.device != "NUMPY":
@@ -119,7 +119,7 @@ def why_not(rung: Rung) -> str:
 
 @cache
 def cublas_options() -> tuple[str, ...]:
-    """Returns the options by which nvcc finds cuBLAS, in its toolkit or in the package nvidia-cublas; () if in neither."""
+    """Returns nvcc's options for cuBLAS in its toolkit or in the package nvidia-cublas; () without either."""
     program = "#include <cublas_v2.h>\nint main() { return (int)cublasGetVersion(0, 0); }"
     found = find_spec("nvidia")
     headers = [path for root in (found.submodule_search_locations or () if found else ())
@@ -140,7 +140,7 @@ def c_compiler() -> str:
     """Returns the path of the C compiler.
 
     Raises:
-      CompileError: there is none on PATH.
+      CompileError: PATH has no C compiler.
     """
     return find_compiler("ladder", "C", "CC", ("cc", "gcc", "clang"))
 
@@ -149,14 +149,14 @@ def cpp_compiler() -> str:
     """Returns the path of the C++ compiler.
 
     Raises:
-      CompileError: there is none on PATH.
+      CompileError: PATH has no C++ compiler.
     """
     return find_compiler("ladder", "C++", "CXX", ("c++", "g++", "clang++"))
 
 
 # ---- building and running ----
 def built(rung: Rung, folder: Path, source: Path | None = None) -> list[str]:
-    """Compiles a program if it needs that, and returns the command that runs it; `source` takes the place of its own.
+    """Compiles a program if needed, and returns the command that runs it; `source` replaces the rung's file.
 
     Raises:
       CompileError: the compiler rejected it.
@@ -173,7 +173,7 @@ def built(rung: Rung, folder: Path, source: Path | None = None) -> list[str]:
 
 
 def compile_command(rung: Rung, source: Path, target: Path) -> list[str]:
-    """Returns the command that compiles a rung in C or CUDA; the latter for the simulator where there is no GPU."""
+    """Returns the command that compiles a rung in C or CUDA; CUDA for the simulator if there is no GPU."""
     if source.suffix == ".cu" and has_gpu():
         libraries = cublas_options() if rung.file == CUBLAS else ()
         return ["nvcc", "-O3", "-arch=native", *rung.options, f"-I{PROGRAMS}", str(source), *libraries, "-o", str(target)]
@@ -187,10 +187,10 @@ def compile_command(rung: Rung, source: Path, target: Path) -> list[str]:
 class Outcome(Record):
     """The report of one run.
 
-    epochs, steps:  mean losses of epochs; losses of steps, where these were few
-    accuracy:       share of the images to test with, in percent
-    weights:        checksum of the weights at the end
-    seconds:        of each phase
+    epochs, steps:  mean losses of epochs; losses of the first steps
+    accuracy:       share of correct test images, in percent
+    weights:        checksum of the final weights
+    seconds:        seconds of each phase
     """
 
     epochs: tuple[float, ...]
@@ -201,7 +201,7 @@ class Outcome(Record):
 
     @property
     def total(self) -> float:
-        """Seconds of all phases but loading."""
+        """Seconds of all phases except loading."""
         return sum(seconds for phase, seconds in self.seconds.items() if phase != "load")
 
 
@@ -212,7 +212,7 @@ def run(
     """Runs a rung and returns its report.
 
     Raises:
-      DataError: it ended with an error, or printed no report.
+      DataError: the program ended with an error, or printed no report.
     """
     words = [*command, str(problem), str(epochs), str(steps), *([str(dump)] if dump else [])]
     device = {"PICOGRAD_DEVICE": rung.device} if rung.device else {}
@@ -220,10 +220,10 @@ def run(
 
 
 def start(words: Sequence[str], what: str, variables: Mapping[str, str] | None = None) -> str:
-    """Runs a program to its end, with picograd and the ladder's programs to import, and returns what it printed.
+    """Runs a program to its end, with picograd and the ladder's programs importable, and returns its output.
 
     Raises:
-      DataError: it ended with an error.
+      DataError: the program ended with an error.
     """
     paths = os.pathsep.join(filter(None, (str(PROGRAMS), str(ROOT), os.environ.get("PYTHONPATH", ""))))
     environment = {**os.environ, **(variables or {}), "PYTHONPATH": paths}
@@ -234,7 +234,7 @@ def start(words: Sequence[str], what: str, variables: Mapping[str, str] | None =
 
 
 def read_report(name: str, text: str) -> Outcome:
-    """Reads the lines that a program printed.
+    """Parses the output of a program.
 
     Raises:
       DataError: a line is missing.

@@ -23,14 +23,14 @@ STEP_HEADS = ("rung", "its idea", "tensors compared", "largest error", "loss of 
 
 
 def title_of(climb: Climb) -> str:
-    """Returns the problem, in one line."""
+    """Returns a description of the problem, in one line."""
     p = climb.problem
     return f"MNIST by {p.inputs}-{p.hidden}-{p.outputs}, batches of {p.batch}, {len(p.images):,} images"
 
 
 # ---- bits ----
 def bits_of(figures: Sequence[Figure]) -> dict[str, str]:
-    """Returns for each rung the first that has the same weights at the end, to the last bit, if that is another."""
+    """Returns for each rung the first one with bit-equal final weights, if it is another."""
     first: dict[tuple[int, str], str] = {}
     same = {}
     for figure in figures:
@@ -43,7 +43,7 @@ def bits_of(figures: Sequence[Figure]) -> dict[str, str]:
 
 # ---- tables ----
 def time_rows(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """Returns the cells of the rungs that have trained: seconds, and the gain over the rung that each follows."""
+    """Returns the cells of the trained rungs: seconds, and the gain over the rung before."""
     same = bits_of(figures)
     reports = {figure.rung.name: figure.outcome for figure in figures if figure.outcome and figure.epochs}
     rows = []
@@ -59,7 +59,7 @@ def time_rows(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
 
 
 def step_rows(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """Returns the cells of the first steps of every rung, each tensor beside its meaning."""
+    """Returns the cells of the first steps of every rung, with the errors of each tensor."""
     rows: list[tuple[str, ...]] = []
     for figure in figures:
         rung = figure.rung
@@ -77,14 +77,14 @@ def step_rows(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
 
 
 def _bits(figure: Figure, figures: Sequence[Figure]) -> str:
-    """Returns the first rung whose losses of the first steps have the same digits, if that is another."""
+    """Returns the first rung whose losses of the first steps have the same digits, if it is another."""
     assert figure.outcome
     same = (other for other in figures if other.outcome and other.outcome.steps == figure.outcome.steps)
     return "" if (owner := next(same)) is figure else owner.rung.name
 
 
 def picture(climb: Climb, figures: Sequence[Figure]) -> Plot | None:
-    """Draws the seconds of each rung that has trained: a bar for all, a point for each phase; None where none has."""
+    """Draws the seconds of each trained rung: a bar for the total, a point for each phase; None without trained rungs."""
     reports = {figure.rung.name: figure.outcome for figure in figures if figure.outcome and figure.epochs}
     if not reports:
         return None
@@ -138,7 +138,7 @@ def finding_rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
 
 
 def place_of(rung: Rung, kernel: str) -> str:
-    """Returns the file and line where a kernel is defined in a rung's program, or the file alone."""
+    """Returns the file and line of a kernel's definition in a rung's program, or the file alone."""
     name = re.escape(kernel.removeprefix("line:"))
     pattern = rf"^\s*{name} = " if kernel.startswith("line:") else rf"^\w[\w\s*]*\b{name}\("
     for number, line in enumerate(rung.source.read_text().splitlines(), 1):

@@ -1,4 +1,4 @@
-"""The ladder of a softmax along rows on a GPU: from a thread a row to a row that stays in the registers of a block.
+"""The ladder of a softmax along rows on a GPU: from one row per thread to a row in the registers of a block.
 
 In:    lengths ROWS, COLS
 Out:   `LADDER`; each rung's text is a file of this folder
@@ -15,11 +15,11 @@ from picograd_lab.ladder.gpu import Ladder, Lengths, Rung
 from picograd_lab.ladder.rules import all_of, at_most, per, roundings, whole
 from picograd_lab.ladder.runnable import Array
 
-MASKED = 0.05  # part of the elements that are -inf, as those of an attention behind a mask
+MASKED = 0.05  # share of elements that are -inf, as in masked attention
 
 
 def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
-    """Returns x (ROWS, COLS): each row with an offset of its own, and one element at least that is not -inf."""
+    """Returns x (ROWS, COLS): each row with its own offset, and at least one element that is not -inf."""
     rows, columns = lengths["ROWS"], lengths["COLS"]
     x = 3 * rng.standard_normal((rows, columns)) + 50 * rng.standard_normal((rows, 1))
     x[:, 1:][rng.random((rows, columns - 1)) < MASKED] = -np.inf
@@ -34,10 +34,10 @@ def softmax(lengths: Lengths, x: Array) -> tuple[Array, ...]:
 
 
 def bound(lengths: Lengths, roundoff: float, x: Array) -> tuple[Array, ...]:
-    """Returns g(6 COLS + 2 d + 10) y, and the least subnormal; d: the greatest difference within the row.
+    """Returns g(6 COLS + 2 d + 10) y, and the least subnormal; d: the largest difference within the row.
 
-    A term of the sum is added and scaled COLS times at most, each time by an exponential that is off by 4 u. The
-    argument of an exponential was rounded, too: its error is that of the differences, of which there is d in all.
+    A term of the sum is added and scaled at most COLS times, each time by an exponential with an error of 4 u. The
+    arguments of exponentials are rounded, too; the errors of these differences sum up to d.
     """
     lowest = np.where(np.isfinite(x), x, np.inf).min(axis=1, keepdims=True)
     spread = x.max(axis=1, keepdims=True) - lowest

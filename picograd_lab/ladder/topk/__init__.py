@@ -1,10 +1,10 @@
-"""The ladder of the K greatest along rows on a GPU: from K maxima to a radix select of a row in registers.
+"""The ladder of the K largest elements along rows on a GPU: from K maxima to a radix select of a row in registers.
 
 In:    lengths ROWS, COLS, K
 Out:   `LADDER`; each rung's text is a file of this folder
 
-A key of 64 bits is the bits of a float, in an order that integers have, above the complement of its index. Keys are never
-equal and of equal elements the first is the greater, so every rung gives the same bits: those of Tensor.topk.
+A key of 64 bits is a float's bits, in an order-preserving form, above the complement of its index. Keys are never equal,
+and among equal elements the first has the largest key, so every rung has the same bits, those of Tensor.topk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from picograd_lab.ladder.gpu import Ladder, Lengths, Rung
 from picograd_lab.ladder.rules import all_of, at_most, per, whole
 from picograd_lab.ladder.runnable import Array
 
-STRANGE = 0.01  # part of the elements that are one of four values which are not numbers
+STRANGE = 0.01  # share of the elements that are infinities or NaN
 
 
 def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
@@ -31,25 +31,25 @@ def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
 
 
 def topk(lengths: Lengths, x: Array) -> tuple[Array, ...]:
-    """Returns the K greatest of each row and their indices, NaN first; the first of equal elements comes first."""
+    """Returns the K largest elements of each row and their indices, NaN first; equal elements are in order."""
     indices = np.lexsort((-x, ~np.isnan(x)), axis=1)[:, : lengths["K"]]
     return np.take_along_axis(x, indices, axis=1), indices.astype(np.int32)
 
 
 def exact(lengths: Lengths, roundoff: float, x: Array) -> tuple[Array, ...]:
-    """Returns 0 for each element: nothing is rounded."""
+    """Returns 0 for each element: there are no roundings."""
     shape = (lengths["ROWS"], lengths["K"])
     return np.zeros(shape), np.zeros(shape)
 
 
 def own(lengths: Lengths, x: Tensor) -> tuple[Tensor, ...]:
-    """Returns the greatest of each row and their positions."""
+    """Returns the largest elements of each row and their indices."""
     return tuple(x.topk(lengths["K"]))
 
 
 # ---- rules ----
 def has_k(lengths: Lengths) -> str:
-    """Returns "" where a row has K elements."""
+    """Returns "" if a row has at least K elements."""
     return "" if lengths["K"] <= lengths["COLS"] else "K must be at most COLS"
 
 

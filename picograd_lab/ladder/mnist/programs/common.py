@@ -1,8 +1,8 @@
-"""The parts that all rungs in Python share: the command, the problem's file, timers and the report; common.h in C.
+"""Shared parts of all rungs in Python: the command, the problem's file, timers and the report; common.h is the same in C.
 
     python mlp_numpy.py [mnist_small.bin [epochs [steps [dump]]]]
 
-steps: print the losses of so many at first; with 0 epochs, stop behind them. dump: a file for the tensors of these steps.
+steps: number of first steps with printed losses; with 0 epochs, stop after them. dump: a file for these steps' tensors.
 """
 
 import sys
@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-PHASES = ("load", "copy", "forward", "loss", "backward", "update", "step")  # step: several that are not told apart
+PHASES = ("load", "copy", "forward", "loss", "backward", "update", "step")  # step: several phases together
 LEARNING_RATE = 0.01
 
 
@@ -37,11 +37,11 @@ class Problem:
 
     @property
     def is_shown(self):
-        """True for one of the first steps, of which losses are printed and tensors dumped."""
+        """True for the first steps, whose losses are printed and tensors dumped."""
         return self.step < self.steps
 
     def batches(self):
-        """Yields the first rows of whole batches, in order."""
+        """Yields the slice of rows of each full batch, in order."""
         for number in range(len(self.images) // self.batch):
             if not self.epochs and not self.is_shown:
                 return
@@ -49,7 +49,7 @@ class Problem:
             self.step += 1
 
     def dump(self, name, kernel, tensor):
-        """Writes a tensor of this step, if that was asked for: "step name kernel rows columns", then float32."""
+        """Writes a tensor of this step to the dump, if there is one: "step name kernel rows columns", then float32."""
         if self.dump_path and self.is_shown:
             array = np.atleast_2d(np.asarray(tensor, np.float32))
             with self.dump_path.open("ab") as file:
@@ -58,14 +58,14 @@ class Problem:
 
 
 class Timer:
-    """Seconds of each phase: a phase lasts from the tick before to its own."""
+    """Seconds of each phase; a phase lasts from the previous tick to its own."""
 
     def __init__(self):
         self.spent = dict.fromkeys(PHASES, 0.0)
         self.last = perf_counter()
 
     def skip(self):
-        """Leaves the time since the last tick out of all phases."""
+        """Excludes the time since the last tick from all phases."""
         self.last = perf_counter()
 
     def tick(self, phase):
@@ -75,7 +75,7 @@ class Timer:
 
 
 def report(problem, timer, weights, test_logits):
-    """Prints what the training came to; `weights` and `test_logits` are NumPy's."""
+    """Prints the training's report; `weights` and `test_logits` are NumPy's."""
     right = np.mean(test_logits.argmax(1) == problem.test_labels)
     print(f"test accuracy {100 * right:.2f} %")
     print(f"weights {zlib.crc32(b''.join(np.ascontiguousarray(each).tobytes() for each in weights)):08x}")

@@ -1,4 +1,4 @@
-"""The perceptron in picograd, its step in one plan: forward, loss, backward and update are fused where they can be.
+"""The perceptron in picograd, with its step as one plan: forward, loss, backward and update are fused if possible.
 
     python prepare.py small && python mlp_jit.py
 """

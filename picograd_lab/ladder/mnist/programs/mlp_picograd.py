@@ -3,7 +3,7 @@
     python prepare.py small && python mlp_picograd.py
     PICOGRAD_DEVICE=C python mlp_picograd.py mnist_small.bin 1
 
-mlp_jit.py is the same with the whole step in one plan, as one would train.
+mlp_jit.py is the same with the whole step in one plan, as in normal training.
 """
 
 from common import LEARNING_RATE, Problem, Timer, report
@@ -17,7 +17,7 @@ timer.tick("load")
 
 
 def shown(tensor):
-    """Keeps the gradient of a result, too, where it is dumped."""
+    """Keeps the gradient of an intermediate result, if it is dumped."""
     if problem.is_shown:
         tensor.retain_grad()
     return tensor

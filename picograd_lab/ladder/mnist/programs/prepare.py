@@ -1,14 +1,14 @@
-"""Writes the file that every rung reads: sizes, start weights, images and labels.
+"""Writes the file that every rung reads: sizes, initial weights, images and labels.
 
     python prepare.py small            # mnist_small.bin: 784-256-10, batches of 8
     python prepare.py large            # mnist_large.bin: 784-1024-10, batches of 32
     python prepare.py small few.bin 256 100
 
-The last line: to another file, 256 images to learn from and 100 to test with. The file, in this machine's order of bytes:
+The last command: to another file, with 256 training and 100 test images. The file, in this machine's byte order:
 
-    int32     inputs, hidden, outputs, batch, images to learn from, images to test with
+    int32     inputs, hidden, outputs, batch, training images, test images
     float32   w1 (inputs, hidden), b1 (hidden), w2 (hidden, outputs), b2 (outputs)
-    float32   the images (number, inputs), those to learn from first: (x - 0.1307) / 0.3081 of x in [0, 1]
+    float32   the images (number, inputs), training images first: (x - 0.1307) / 0.3081 of x in [0, 1]
     int32     the labels, in the same order
 """
 
