@@ -125,6 +125,8 @@ def report(verdict: Verdict, config: VerifyConfig) -> None:
     if not verdict.runs:
         if config.against.lower() != "torch":  # torch's layers are compared afterwards
             print(f"verify: {config.script} computed nothing with picograd.", file=sys.stderr)
+            for note in verdict.notes:
+                print(f"note: {note}", file=sys.stderr)
         return
     print(f"\n{verdict}", file=sys.stderr)
     if config.save is None or verdict.first is None:

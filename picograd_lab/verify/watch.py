@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -84,12 +85,13 @@ class Watcher(Recorder):
         self.verdict = Verdict("the evaluator" if against is None else against)
         self._watched: dict[int, Watched] = {}
         self._alone: dict[tuple[int, int, str], Alone] = {}
-        self._is_busy = False
+        self._one_by_one = threading.RLock()  # plans of several threads
+        self._comparing: int | None = None  # the thread that compares, whose own plans are not the program's
 
     # ---- what the engine calls ----
     def learn(self, plan: Plan, roots: Sequence[Op], form: Template, device: str, began: float | None) -> None:
         """Records the Ops of a plan's kernels."""
-        if self._is_busy or id(plan) in self._watched:
+        if self._comparing == threading.get_ident() or id(plan) in self._watched:
             return
         if device in (EVALUATOR, COMPUTES_NOTHING):
             self.verdict.note(f"plans of {device} have no kernels to compare")
@@ -104,16 +106,16 @@ class Watcher(Recorder):
             read = {op.arg[0] for op in plan.schedule.inputs}
             others = [(slot, buffer) for slot, buffer in enumerate(form.buffers) if slot not in read]
             unread = {slot: on_host(buffer) for slot, buffer in others if buffer.memory is not None}
-        self.verdict.plans += 1
-        self.verdict.kernels += held
-        self._watched[id(plan)] = Watched(plan, device, graphs, schedule, held, unread, [0])
+            self.verdict.plans += 1
+            self.verdict.kernels += held
+            self._watched[id(plan)] = Watched(plan, device, graphs, schedule, held, unread, [0])
 
     def run(
         self, plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool
     ) -> None:
         """Runs a plan, then each of its kernels on copies of its inputs."""
         watched = self._watched.get(id(plan))
-        if self._is_busy or watched is None:
+        if self._comparing == threading.get_ident() or watched is None:
             plan.run(inputs, outputs, variables, may_stop)
             return
         watched.runs[0] += 1
@@ -158,15 +160,16 @@ class Watcher(Recorder):
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """Keeps the comparison's computations unwatched, and its errors away from the program."""
-        self._is_busy = True
-        try:
-            with np.errstate(all="ignore"):
-                yield
-        except Exception as error:  # an error of the comparison; the program continues
-            self.verdict.note(f"not compared: {_said(error)}")
-        finally:
-            self._is_busy = False
+        """Keeps the comparison's computations unwatched, and its errors away from the program; other threads wait."""
+        with self._one_by_one:
+            self._comparing = threading.get_ident()
+            try:
+                with np.errstate(all="ignore"):
+                    yield
+            except Exception as error:  # an error of the comparison; the program continues
+                self.verdict.note(f"not compared: {_said(error)}")
+            finally:
+                self._comparing = None
 
     def _add(self, mismatch: Mismatch) -> None:
         if all(known.what != mismatch.what or known.lines != mismatch.lines for known in self.verdict.mismatches):

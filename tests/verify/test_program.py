@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 import picograd as pg
 from picograd.look import Profiling
+from picograd_lab.verify import watch
 from picograd_lab.verify.modules import verify_modules_of
 from picograd_lab.verify.run import own_words
 from picograd_programs import cli
@@ -135,6 +137,12 @@ def test_ctrl_c_stops_the_program_and_shows_what_was_seen(script: Path) -> None:
     assert running.returncode == 130 and "KeyboardInterrupt" in errors and "nothing deviates" in errors
 
 
+def test_a_program_whose_children_compute_is_told_that_it_forks(script: Path) -> None:
+    script.write_text("import os\nimport picograd as pg\nif os.fork() == 0:\n    pg.ones(3).exp().tolist()\nelse:\n    os.wait()")
+    done = watched(script)
+    assert "computed nothing with picograd" in done.stderr and "note: the program forks" in done.stderr
+
+
 @pytest.mark.parametrize(("words", "said"), [([], "cannot be read"), (["--against", "ABACUS"], "ABACUS")])
 def test_a_missing_program_and_an_unknown_device_are_said(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
@@ -184,6 +192,35 @@ def test_an_error_of_the_function_is_its_own_and_nothing_is_watched_then() -> No
     with pytest.raises(ZeroDivisionError):
         pg.verify(lambda: 1 / 0)
     assert Profiling.recorder is None
+
+
+def test_plans_of_all_threads_are_compared() -> None:
+    """While one thread's plan is compared, the others wait."""
+
+    def work(width: int) -> None:
+        x = pg.randn(width, 5)
+        for _ in range(3):
+            (x @ x.T).tanh().sum().item()
+
+    def run() -> None:
+        threads = [threading.Thread(target=work, args=(width,)) for width in (31, 32, 33)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    verdict = pg.verify(run)
+    assert verdict and verdict.watched == verdict.runs >= 9, verdict
+    assert all(held.runs for held in verdict.kernels)
+
+
+def test_an_error_of_the_comparison_is_not_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> list[object]:
+        raise KeyError("a fault of verify's")
+
+    monkeypatch.setattr(watch, "parametrize", broken)
+    verdict = pg.verify(lambda: pg.randn(3).exp().sum().item())
+    assert verdict.notes == ["not compared: KeyError: \"a fault of verify's\"", "nothing was computed"], verdict.notes
 
 
 def test_verifications_do_not_nest_and_what_cannot_be_called_is_refused() -> None:
