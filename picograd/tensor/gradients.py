@@ -18,8 +18,9 @@ from picograd.autodiff.gradient import jvp as forward_gradient
 from picograd.autodiff.modes import arriving, reverse
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
 from picograd.interrupts import LivingSet
+from picograd.ir.bodies import formula_results
 from picograd.ir.build import cast
-from picograd.ir.op import Buffer, Op, filled, greatest_numel, memory_op
+from picograd.ir.op import Buffer, Op, filled, greatest_numel, memory_op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import graphless_in, line_of
 from picograd.rewrites.vmap import for_rows
@@ -410,14 +411,18 @@ def _inputs_on_the_way(
     """Returns the Ops of inputs of grad() or backward(), after a check that each belongs to one tensor.
 
     Two consecutive reshapes become one Op when they are built, as do two permutes, so a path from such a result may bypass
-    its Op. Therefore the Op that such a result shows must have no other reader on the path.
+    its Op, also within a formula that is written out later. Therefore the Op that such a result shows must have no other
+    reader on the path.
     """
     if not inputs:
         raise ArgumentError(f"{function}: inputs must not be empty.")
     ops = [tensor.op for tensor in inputs]
     moved = {op for op in ops if op.code in FORMS}
     shown = {op.src[0]: op for op in moved}
-    users = on_the_way if moved else []
+    users = list(on_the_way) if moved else []
+    for op in users:  # and formulas that are met within formulas
+        if op.code is OpCode.FORMULA and not moved.isdisjoint(op.src):
+            users += toposort(formula_results(op.arg, op.src, op.lines), stop=op.src)
     unclear = {shown[source] for op in users if op not in moved for source in op.src if source in shown}
     unclear |= {op for op in moved if shown[op.src[0]] is not op or any(op.src[0] is root.op for root in roots)}
     for tensor, op in zip(inputs, ops):

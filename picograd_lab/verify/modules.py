@@ -1,4 +1,4 @@
-"""Compares a module with a PyTorch module of the same weights, layer by layer: outputs and gradients.
+"""Compares a module with a PyTorch module of the same weights, layer by layer: outputs, buffers and gradients.
 
 In:    two modules whose state_dict() has the same names and values, and arguments for their forward
 Out:   a `Verdict`, whose first mismatch is the first layer that deviates
@@ -56,6 +56,11 @@ def verify_module(ours: Any, theirs: Any, args: Sequence[Any], kwargs: Mapping[s
     for name, output in found.outputs.items():
         if name in expected.outputs:
             _compare(verdict, f"layer {_called(ours, name)}", "output", output, expected.outputs[name], ROUNDINGS_MAX)
+    kept = dict(theirs.named_buffers())
+    for name, value in ours.named_buffers():  # as running means, which this run has changed
+        layer, _, part = name.rpartition(".")
+        if name in kept:
+            _compare(verdict, f"layer {_called(ours, layer)}", part, [_array(value)], [_array(kept[name])], ROUNDINGS_MAX)
     if verdict:
         _compare_gradients(verdict, ours, theirs, found, expected, *results)
     return verdict
@@ -153,7 +158,13 @@ def _seen(module: Any) -> Iterator[Seen]:
 
         return hook
 
+    def keep(layer: Any, args: Any) -> None:
+        for arg in _tensors(args):
+            if isinstance(arg, Tensor) and arg.requires_grad and not arg.is_leaf:
+                arg.retain_grad()  # else a layer that reads it in another shape passes its gradient by
+
     handles = [layer.register_forward_hook(collect(name)) for name, layer in module.named_modules()]
+    handles += [layer.register_forward_pre_hook(keep) for _, layer in module.named_modules()]
     try:
         yield seen
     finally:

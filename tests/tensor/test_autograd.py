@@ -548,6 +548,24 @@ def test_grad_by_a_reshaped_result(device):
         assert error.value.hint == "retain_grad() before it is used."
 
 
+def test_grad_by_a_result_that_a_formula_reads_in_another_shape(device):
+    """The formula is written out only when it is differentiated."""
+    x = Tensor([[[1.0, 2.0, 4.0], [3.0, 5.0, 9.0]]], requires_grad=True)
+    weights = Tensor([[[1.0, -2.0, 0.5], [2.0, 1.0, -1.0]]])
+    rows = (x * 2).reshape(1, 2, 3)
+    assert pg.grad((rows.softmax(-1) * weights).sum(), rows)[0].abs().sum().item() > 0.05  # it reads them as they are
+    rows = (x * 2).permute(0, 2, 1)
+    normal = pg.nn.functional.group_norm(rows, 3)
+    with pytest.raises(GradientError, match="also used in another form"):
+        pg.grad((normal * weights.mT).sum(), rows)
+    rows.retain_grad()
+    normal = pg.nn.functional.group_norm(rows, 3)
+    (found,) = pg.grad((normal * weights.mT).sum(), rows)
+    alone = rows.detach().requires_grad_()
+    (expected,) = pg.grad((pg.nn.functional.group_norm(alone, 3) * weights.mT).sum(), alone)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5, atol=1e-7)
+
+
 def test_grad_by_what_needs_none(device):
     x = Tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(GradientError) as error:

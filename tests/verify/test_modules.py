@@ -98,6 +98,26 @@ def test_modules_of_the_same_weights_agree() -> None:
     assert sum("gradient" in held.name for held in verdict.kernels) >= 8
 
 
+def test_gradients_of_inputs_that_layers_read_in_other_shapes_are_compared() -> None:
+    """As that of a normalization by groups, or a linear layer behind a flattened axis."""
+
+    def net(lib: Any) -> Any:
+        return lib.Sequential(lib.Conv2d(3, 4, 3), lib.Flatten(2), lib.GroupNorm(2, 4), lib.Linear(9, 3), lib.Flatten())
+
+    ours, theirs = net(nn), net(torch.nn)
+    ours.load_state_dict({name: Tensor(value.detach().numpy()) for name, value in theirs.state_dict().items()})
+    verdict = pg.verify(ours, pg.randn(2, 3, 5, 5), against=theirs)
+    assert verdict and sum("gradient of its input" in held.name for held in verdict.kernels) >= 4, verdict
+
+
+def test_what_a_layer_keeps_of_a_run_is_compared() -> None:
+    ours, theirs = nn.Sequential(nn.BatchNorm1d(5)), torch.nn.Sequential(torch.nn.BatchNorm1d(5))
+    assert pg.verify(ours, pg.randn(8, 5), against=theirs)
+    ours[0].momentum = 0.9
+    found = pg.verify(ours, pg.randn(8, 5), against=theirs).first
+    assert found is not None and found.what == "layer 0 BatchNorm1d" and found.fact.startswith("running_mean: "), found
+
+
 def test_modules_that_drop_elements_are_refused() -> None:
     ours, theirs = nn.Sequential(nn.Dropout(0.5)), torch.nn.Sequential(torch.nn.Dropout(0.5))
     with pytest.raises(pg.ArgumentError, match="drop elements"):

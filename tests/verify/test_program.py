@@ -138,7 +138,9 @@ def test_ctrl_c_stops_the_program_and_shows_what_was_seen(script: Path) -> None:
 
 
 def test_a_program_whose_children_compute_is_told_that_it_forks(script: Path) -> None:
-    script.write_text("import os\nimport picograd as pg\nif os.fork() == 0:\n    pg.ones(3).exp().tolist()\nelse:\n    os.wait()")
+    script.write_text(
+        "import os\nimport picograd as pg\nif os.fork() == 0:\n    pg.ones(3).exp().tolist()\nelse:\n    os.wait()"
+    )
     done = watched(script)
     assert "computed nothing with picograd" in done.stderr and "note: the program forks" in done.stderr
 
@@ -220,7 +222,7 @@ def test_an_error_of_the_comparison_is_not_the_programs(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(watch, "parametrize", broken)
     verdict = pg.verify(lambda: pg.randn(3).exp().sum().item())
-    assert verdict.notes == ["not compared: KeyError: \"a fault of verify's\"", "nothing was computed"], verdict.notes
+    assert verdict.notes == ['not compared: KeyError: "a fault of verify\'s"', "nothing was computed"], verdict.notes
 
 
 def test_verifications_do_not_nest_and_what_cannot_be_called_is_refused() -> None:
