@@ -4,6 +4,7 @@ In:    Schedule, Executables
 Out:   `LaunchList`: calls in order, and the size of the arena of temporaries; `runner_by_steps`, `runner_of_calls`
        `HostFunction`, `load_host`: Python functions as launches of a plan whose kernels run elsewhere
        `load_library`: the functions of a shared library
+       `Temporaries`: the pieces of a plan's arena, and their positions for the lengths of a run
        `place_scratch`: for each kernel the pieces of the arena that are free while it runs
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +31,7 @@ from picograd.ir.stages import (
     REPORT_WORDS,
     Binary,
     BufferUse,
+    Elements,
     Executable,
     FixedMemory,
     Launch,
@@ -40,8 +42,79 @@ from picograd.ir.stages import (
     Schedule,
     ScheduleItem,
 )
-from picograd.ir.symbolic import dim_value
+from picograd.ir.symbolic import ceildiv, dim_value
 from picograd.record import Record
+
+# ---- temporaries ----
+SPREAD_NBYTES_MAX = 1 << 26  # of an arena in which temporaries of short lengths are as far apart as the longest
+
+
+class Temporaries:
+    """The pieces of a plan's arena. A plan knows a piece by where it begins if all lengths are the greatest.
+
+    scratch:    by `schedule.kernel_items()`, start and end of each "scratch" parameter
+    starts:     of all pieces
+    nbytes:     of the arena for the greatest lengths
+    is_spread:  pieces are there for other lengths, too
+    """
+
+    def __init__(self, schedule: Schedule, executables: Sequence[Executable], alignment: int):
+        self.scratch, self.nbytes = place_scratch(schedule, executables, alignment)
+        self._alignment = alignment
+        lengths = {(start, each.numel, each.dtype.itemsize): each.nbytes for start, each in _pieces(schedule, 0)}
+        for executable, places in zip(executables, self.scratch):
+            own = [param for param in executable.params if param.role == "scratch"]
+            lengths |= {(start, p.numel, p.dtype.itemsize): p.nbytes for p, (start, _) in zip(own, places, strict=True)}
+        self.starts = sorted({start for start, _, _ in lengths})
+        is_fixed = all(isinstance(numel, int) for _, numel, _ in lengths)
+        self.is_spread = is_fixed or self.nbytes <= SPREAD_NBYTES_MAX
+        self._spread = {start: start for start in self.starts}
+        # Where pieces end and begin, in rising order; at the same place ends are first.
+        ends = [(piece[0] + nbytes, 0, piece) for piece, nbytes in lengths.items() if nbytes]
+        begins = [(start, 1, (start, 0, 0)) for start in self.starts]
+        self._turns = [(is_start, piece) for _, is_start, piece in sorted([*ends, *begins], key=lambda turn: turn[:2])]
+
+    def places(self, variables: Mapping[str, int]) -> tuple[Mapping[int, int], int]:
+        """Returns by its start where each piece begins in a run, and the bytes of the arena.
+
+        A piece begins where those end that end below it for the greatest lengths: what is apart stays so.
+
+        Args:
+          variables:  values of the symbolic integers
+        """
+        if self.is_spread:
+            return self._spread, self.nbytes
+        numels = {numel: dim_value(numel, variables) for numel in {numel for _, (_, numel, _) in self._turns}}
+        found: dict[int, int] = {}
+        top = 0
+        for is_start, (start, numel, itemsize) in self._turns:
+            if is_start:
+                found[start] = top
+            else:
+                end = found[start] + ceildiv(numels[numel] * itemsize, self._alignment) * self._alignment
+                top = max(top, end)
+        return found, top
+
+
+def _pieces(schedule: Schedule, base: int) -> Iterator[tuple[int, Elements]]:
+    """Yields the start of each temporary of a schedule and of the bodies of its loops, and what it holds.
+
+    A loop's own memory is not among them, but what is in it: temporaries of its body, and carries.
+    """
+    loops = [item for item in schedule.items if isinstance(item, LoopItem)]
+    own = {item.memory for item in loops}
+    for i, use in enumerate(schedule.buffers):
+        if use.role == "temporary" and i not in own:
+            yield base + use.source, use
+    for item in loops:
+        start = 0 if item.memory is None else base + schedule.buffers[item.memory].source
+        yield from _pieces(item.body, start)
+        carried = {use.source: use for use in item.body.buffers if use.role == "output"}
+        for i, result in enumerate(item.results):
+            for at in (result.other, result.spare):
+                if at is not None:
+                    yield start + at, carried[i]
+
 
 # ---- scratch memory ----
 # A kernel's scratch size is known only with its code, after temporaries have been placed. So scratch memory uses what they
@@ -138,6 +211,9 @@ def _lowest(around: Ends, lengths: Sequence[int], alignment: int) -> list[Piece]
     return [found[i] for i in range(len(lengths))]
 
 
+NO_TEMPORARIES = Temporaries(Schedule((), (), (), (), 0), [], 1)
+
+
 # ---- shared libraries ----
 def load_library(binary: Binary, device: str) -> ctypes.CDLL:
     """Loads the library of a kernel; the file is needed only during the call.
@@ -215,10 +291,10 @@ CallMaker = Callable[["Call", list[tuple[Any, int]], Mapping[str, int]], object]
 
 
 class Place(Record):
-    """A position in a plan's memory: bytes from the start of an input, an output, the temporaries or the reports.
+    """A position in a plan's memory: bytes from the start of an input, an output, a temporary or the reports.
 
     group:   "input", "output", "temporary" or "report"
-    number:  number of the input or output; 0 for temporaries and reports, each of which are one block
+    number:  number of the input or output; start of the temporary in the arena of the greatest lengths; 0 for reports
     offset:  bytes
     """
 
@@ -257,13 +333,13 @@ def axes_of(launch: Launch) -> tuple[tuple[int, int], tuple[int, int, int]]:
 class LaunchList(Record):
     """All launches of a schedule, in order.
 
-    temporary_nbytes:  size of the arena, with the kernels' scratch memory
-    checks:            by report, the kernel's numbers in the plan
-    commit:            number of calls after which reports are read, before inputs are overwritten; 0: only at the end
+    temporaries:  the arena's pieces, with the kernels' scratch memory
+    checks:       by report, the kernel's numbers in the plan
+    commit:       number of calls after which reports are read, before inputs are overwritten; 0: only at the end
     """
 
     calls: tuple[Call, ...]
-    temporary_nbytes: int
+    temporaries: Temporaries
     checks: tuple[tuple[Any, ...], ...]
     commit: int = 0
 
@@ -279,9 +355,9 @@ def list_launches(schedule: Schedule, executables: Sequence[Executable], variabl
     Args:
       variables: values of the symbolic integers in `symbolic_lengths`
     """
-    found = _Lister(*place_scratch(schedule, executables, SCRATCH_ALIGNMENT), variables)
+    found = _Lister(Temporaries(schedule, executables, SCRATCH_ALIGNMENT), variables)
     found.add_items(schedule, [_outer_place(use) for use in schedule.buffers], executables, 0)
-    return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()), found.commit)
+    return LaunchList(tuple(found.calls), found.temporaries, tuple(found.checks.values()), found.commit)
 
 
 def symbolic_lengths(schedule: Schedule) -> list[Dim]:
@@ -354,20 +430,29 @@ def runner_of_calls(
 
     def make(steps: Mapping[str, int]) -> Runner:
         listed = list_launches(schedule, executables, steps)
-        arena, reports = device.allocate(listed.temporary_nbytes), device.allocate(REPORT_NBYTES * len(listed.checks))
+        reports = device.allocate(REPORT_NBYTES * len(listed.checks))
+        arenas: dict[int, Any] = {}  # of the last run, by its length
         words = np.zeros((len(listed.checks), REPORT_WORDS), np.int64)
 
         def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], *_: object) -> None:
-            groups = {"input": [x.memory for x in inputs], "output": [x.memory for x in outputs]}
-            groups |= {"temporary": [arena], "report": [reports]}
             with one_by_one:
+                starts, nbytes = listed.temporaries.places(variables)
+                if nbytes not in arenas:
+                    arenas.clear()
+                    arenas[nbytes] = device.allocate(nbytes)
+                arena = arenas[nbytes]
+                first: dict[tuple[str, int], tuple[Any, int]] = {("report", 0): (reports, 0)}
+                first |= {("input", i): (x.memory, 0) for i, x in enumerate(inputs)}
+                first |= {("output", i): (x.memory, 0) for i, x in enumerate(outputs)}
+                first |= {("temporary", start): (arena, place) for start, place in starts.items()}
                 begin(arena)
                 words[:] = 0
                 device.copy_in(reports, words)
                 for calls in listed.parts:
                     for call in calls:
                         places = [argument.place for argument in call.arguments]
-                        make_call(call, [(groups[at.group][at.number], at.offset) for at in places], variables)
+                        found = [(first[at.group, at.number], at.offset) for at in places]
+                        make_call(call, [(memory, start + offset) for (memory, start), offset in found], variables)
                     device.copy_out(reports, words)
                     if words.any():
                         raise first_report(words.tolist(), listed.checks)
@@ -380,8 +465,8 @@ def runner_of_calls(
 class _Lister:
     """A list of launches under construction."""
 
-    def __init__(self, scratch: list[list[Piece]], temporary_nbytes: int, variables: Mapping[str, int]):
-        self.scratch, self.temporary_nbytes, self.variables = scratch, temporary_nbytes, variables
+    def __init__(self, temporaries: Temporaries, variables: Mapping[str, int]):
+        self.temporaries, self.variables = temporaries, variables
         self.calls: list[Call] = []
         self.commit = 0
         self.checks: dict[int, tuple[Any, ...]] = {}  # by kernel
@@ -403,13 +488,13 @@ class _Lister:
 
     def add_kernel(self, item: ScheduleItem, places: Sequence[Place], executable: Executable, number: int) -> None:
         """Adds the launches of a kernel whose first parameters are the buffers at `places`."""
-        all_places, scratch = list(places), iter(self.scratch[number])
+        all_places, scratch = list(places), iter(self.temporaries.scratch[number])
         for param in executable.params[len(places) :]:
             if param.role == "report":
                 self.checks.setdefault(number, item.checks)
                 all_places.append(Place("report", 0, list(self.checks).index(number) * REPORT_NBYTES))
             else:
-                all_places.append(Place("temporary", 0, next(scratch)[0]))
+                all_places.append(Place("temporary", next(scratch)[0]))
         arguments = tuple([Argument(at, p.dtype, p.numel) for at, p in zip(all_places, executable.params, strict=True)])
         for function, launch in zip(executable.functions, executable.launches, strict=True):
             self.calls.append(Call(function, launch, arguments, executable.variables))
@@ -418,7 +503,7 @@ class _Lister:
 def _outer_place(use: BufferUse) -> Place:
     """Returns the place of a schedule's buffer outside loops."""
     if use.role == "temporary":
-        return Place("temporary", 0, use.source)
+        return Place("temporary", use.source)
     return Place("output" if use.role == "lent" else use.role, use.source)
 
 
@@ -436,12 +521,12 @@ def _places_in_step(
     item: LoopItem, outer: Sequence[Place], r: int, steps: int, variables: Mapping[str, int]
 ) -> list[Place]:
     """Returns the places of the body's buffers in step r."""
-    memory = 0 if item.memory is None else outer[item.memory].offset
+    memory = 0 if item.memory is None else outer[item.memory].number
     found: list[Place] = []
     for use in item.body.buffers:
         nbytes = dim_value(use.numel, variables) * use.dtype.itemsize if _is_row(item, use) else 0
         if use.role == "temporary":
-            found.append(Place("temporary", 0, memory + use.source))
+            found.append(Place("temporary", memory + use.source))
         elif use.role == "output":
             found.append(_stored(item.results[use.source], outer, memory, r, steps, nbytes))
         else:
@@ -457,7 +542,7 @@ def _places_in_step(
 def _stored(result: Result, outer: Sequence[Place], memory: int, r: int, steps: int, nbytes: int) -> Place:
     """Returns the place at which step r of a loop stores an output of its body."""
     places = [] if result.buffer is None else [outer[result.buffer]]
-    places += [Place("temporary", 0, memory + at) for at in (result.other, result.spare) if at is not None]
+    places += [Place("temporary", memory + at) for at in (result.other, result.spare) if at is not None]
     if result.is_row:
         return places[0].moved(r * nbytes)
     return places[0] if (steps - 1 - r) % 2 == 0 else places[-1]

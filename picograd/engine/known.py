@@ -623,13 +623,12 @@ class Families:
           error:  the reason why no plan of these can be made, or run
         """
         assert seen.varied is not None
+        if isinstance(error, OutOfMemoryError):  # these lengths are too large, not their plan
+            return None
         with self._lock:
             family = self._known.get(seen.key[0])
             if family is not None:
-                if isinstance(error, OutOfMemoryError):
-                    family.lengths.refuse_bounds()
-                else:
-                    family.lengths.refuse(getattr(error, "unequal", ()))
+                family.lengths.refuse(getattr(error, "unequal", ()))
         _, varied = self.varied(replace(seen, key=seen.varied.exact_key, varied=None))
         return None if varied is None or varied.key == seen.key else varied
 

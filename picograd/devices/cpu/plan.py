@@ -32,7 +32,7 @@ from picograd.devices.cpu.walker import (
     STATE_WORDS,
     TURNS,
 )
-from picograd.devices.launches import place_scratch
+from picograd.devices.launches import NO_TEMPORARIES, Temporaries
 from picograd.ir.backend import ALIGNMENT
 from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import REPORT_WORDS, BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
@@ -143,13 +143,14 @@ class Layout(Record):
                    then addresses of reports, then places that the patches of loops set
     places:        for each argument of each kernel its place in the table
     offsets:       bytes from the start of the arena, for each place in it
+    starts:        the same, if all lengths are the greatest
     reports:       words for the reports of kernels with CHECKs
     work:          for each entry the work of one iteration, times the steps of the loops around it
     num_outer:     number of inputs and outputs
     variables:     names of symbolic integers, in the order of the table
     checks:        for each report the numbers, in the plan, of its kernel's CHECKs
-    arena_nbytes:  bytes of the schedule's temporaries and of the kernels' "scratch" parameters
-    scratch_nbytes: bytes among these that temporaries do not need
+    temporaries:   the schedule's temporaries and the kernels' "scratch" parameters
+    scratch_nbytes: bytes of the arena that temporaries do not need
     symbolic:      entries that depend on variables
     strides:       patches that depend on variables
     has_gate:      the table ends with the gate's arguments: address and number of words of reports, address of `stop`
@@ -161,19 +162,20 @@ class Layout(Record):
     table: Words
     places: Words
     offsets: Words
+    starts: tuple[int, ...]
     reports: Words
     work: Words
     num_outer: int
     variables: tuple[str, ...]
     checks: tuple[tuple[Any, ...], ...]
-    arena_nbytes: int
+    temporaries: Temporaries
     scratch_nbytes: int
     symbolic: tuple[Symbolic, ...]
     strides: tuple[Symbolic, ...]
     has_gate: bool
 
 
-# "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number,
+# "input" or "output" and its index, "arena" and a start of a piece, "variable" and its name, "report" and its number,
 # "step" and the number of a place that a loop sets, "gate" and the name of the gate's argument
 Place = tuple[str, Any]
 GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate", "stop"))
@@ -206,9 +208,10 @@ class _Builder:
         self.symbolic: list[Symbolic] = []
         self.num_steps = itertools.count()  # numbers of the places that loops set
         self.scratch: list[list[tuple[int, int]]] = [[] for _ in executables]  # start and end of each kernel's own memory
-        self.arena_nbytes = schedule.arena_nbytes
-        if "scratch" in {param.role for executable in executables for param in executable.params}:
-            self.scratch, self.arena_nbytes = place_scratch(schedule, executables, ALIGNMENT)
+        self.temporaries = NO_TEMPORARIES
+        if schedule.arena_nbytes or "scratch" in {param.role for executable in executables for param in executable.params}:
+            self.temporaries = Temporaries(schedule, executables, ALIGNMENT)
+            self.scratch = self.temporaries.scratch
         self.num_kernels = 0
         spaces = {"temporary": "arena", "lent": "output"}
         outer: list[Place] = [(spaces.get(use.role, use.role), use.source) for use in schedule.buffers]
@@ -369,11 +372,13 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, nu
     for (row, numel, itemsize), p in zip(strides, build.patches):
         patches[row] = p.kind, *(number[at] for at in (p.place, p.base, p.other)), greatest(numel) * itemsize
     places[:] = [number[place] for place in build.places]
-    offsets[:] = [offset for _, offset in arena]
+    starts = tuple([start for _, start in arena])
+    offsets[:] = starts
     work[:] = [min(each, WORK_MAX) for each in build.work]  # more than that takes forever on any machine
     return Layout(
-        state, entries, patches, table, places, offsets, reports, work, len(outer), tuple([name for _, name in variables]),
-        tuple(build.checks), build.arena_nbytes, build.arena_nbytes - schedule.arena_nbytes, tuple(build.symbolic),
+        state, entries, patches, table, places, offsets, starts, reports, work, len(outer),
+        tuple([name for _, name in variables]), tuple(build.checks), build.temporaries,
+        build.temporaries.nbytes - schedule.arena_nbytes, tuple(build.symbolic),
         tuple([Symbolic(row, numel, scale=itemsize) for row, numel, itemsize in strides if not isinstance(numel, int)]),
         build.has_gate,
     )  # fmt: skip

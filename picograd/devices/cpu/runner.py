@@ -173,7 +173,7 @@ class Runner:
     _outer, _outer_bytes:  addresses of inputs and outputs in the table, as words and as bytes
     _words:                the addresses that are written there; [] if they are unknown
     _fixed:                the promise of the last run about its memory
-    _arena_address:        the address of temporaries that is written; 0 if it is unknown
+    _arena_address:        the address of temporaries that is written; 0 if it is unknown;  _arena_nbytes: their bytes
     _variables:            the values of symbolic integers that are written; {} if they are unknown
     _effort:               follows from these values
 
@@ -187,9 +187,9 @@ class Runner:
     """
 
     __slots__ = (
-        "__weakref__", "_arena_address", "_effort", "_fixed", "_host_code", "_layout", "_lock", "_memory", "_no_reports",
-        "_outer", "_outer_bytes", "_overwritten", "_reports", "_state_address", "_variables", "_walker", "_words",
-        "executables", "num_threads",
+        "__weakref__", "_arena_address", "_arena_nbytes", "_effort", "_fixed", "_host_code", "_layout", "_lock",
+        "_memory", "_no_reports", "_outer", "_outer_bytes", "_overwritten", "_reports", "_state_address", "_variables",
+        "_walker", "_words", "executables", "num_threads",
     )  # fmt: skip
 
     def __init__(self, schedule: Schedule, executables: Sequence[Executable], walker: Walker, memory: MemoryPool):
@@ -218,7 +218,7 @@ class Runner:
             table[-3:] = reports.ctypes.data, reports.size, self._state_address + 8 * STOP
         pairs = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
         self._overwritten = tuple(pairs)
-        self._arena_address = 0
+        self._arena_address, self._arena_nbytes = 0, layout.temporaries.nbytes
         self._variables: dict[str, int] = {}
         self._effort = self._weighed()
         _runners.add(self)
@@ -255,8 +255,8 @@ class Runner:
             if effort.is_short:
                 self._lead()
                 return
-            lent = layout.arena_nbytes, layout.scratch_nbytes
-            arena = self._memory.borrow_arena(*lent) if layout.arena_nbytes else None
+            nbytes = self._arena_nbytes
+            arena = self._memory.borrow_arena(nbytes, min(nbytes, layout.scratch_nbytes)) if nbytes else None
             try:
                 if arena is not None and arena.address != self._arena_address:
                     self._set_arena(arena.address)
@@ -308,8 +308,11 @@ class Runner:
         self._arena_address = address
 
     def _set_variables(self, variables: dict[str, int]) -> None:
-        """Writes values of symbolic integers, and the grids that depend on them."""
+        """Writes values of symbolic integers, and the grids and the places of temporaries that depend on them."""
         layout, self._variables = self._layout, {}  # unknown until all are written
+        if not layout.temporaries.is_spread:
+            self._arena_address, (places, self._arena_nbytes) = 0, layout.temporaries.places(variables)
+            layout.offsets[:] = [places[start] for start in layout.starts]
         first = layout.num_outer + len(layout.offsets)
         layout.table[first : first + len(layout.variables)] = [variables[name] for name in layout.variables]
         dims = {s.dim for s in (*layout.symbolic, *layout.strides)}  # many words depend on few of them
@@ -335,7 +338,7 @@ class Runner:
         state = layout.state
         state[HELPED] = self._end_of(shared[-1]) if len(shared) else 0
         state[HELPERS], state[WAKES] = helpers, woken
-        return Effort(is_long, not (is_long or layout.arena_nbytes or layout.checks), helpers, woken)
+        return Effort(is_long, not (is_long or layout.temporaries.nbytes or layout.checks), helpers, woken)
 
     def _end_of(self, entry: int) -> int:
         """Returns the number of entries up to this one, and to the end of the outermost loop around it."""

@@ -311,7 +311,10 @@ class CudaPlan:
     ):
         listed = list_launches(schedule, executables, variables)
         self._device, self._executables = device, tuple(executables)  # their modules must stay loaded
-        self._arena_nbytes = listed.temporary_nbytes
+        self._temporaries = temporaries = listed.temporaries
+        # Of temporaries in the arena, and its bytes; where they depend on lengths, those of the run before.
+        self._places, self._arena_nbytes = temporaries.places({}) if temporaries.is_spread else ({}, 0)
+        self._arena_address = UNKNOWN
         queue = device.queue
         num_inputs, num_outputs = (sum(use.role == role for use in schedule.buffers) for role in ("input", "output"))
         self._stages = [cut(calls, queue.stream) for calls in listed.parts]  # reports are read after each part
@@ -321,15 +324,17 @@ class CudaPlan:
         self._only = first_part if isinstance(first_part, KernelPart) else None
         self._all = self._same = Commands(queue.caller, ())  # with the updates of its graph, and without
         self._num_outer = outer = num_inputs + num_outputs
-        first = {"input": 0, "output": num_inputs, "temporary": outer, "report": outer + 1}
-        self._addresses = [UNKNOWN] * (outer + 2)  # addresses that the arguments have now
+        slots = [*(("input", i) for i in range(num_inputs)), *(("output", i) for i in range(num_outputs))]
+        slots += [*(("temporary", start) for start in temporaries.starts), ("report", 0)]
+        slot_of = {place: slot for slot, place in enumerate(slots)}
+        self._addresses = [UNKNOWN] * len(slots)  # addresses that the arguments have now
         self._readers: list[list[tuple[PreparedLaunch, int, int]]] = [[] for _ in self._addresses]
         for part in self._parts:
             for each in part.launches:
                 for i, argument in enumerate(each.call.arguments):
                     place = argument.place
-                    self._readers[first[place.group] + place.number].append((each, i, place.offset))
-        self._has_temporaries = bool(self._readers[outer])
+                    self._readers[slot_of[place.group, place.number]].append((each, i, place.offset))
+        self._has_temporaries = any(self._readers[outer:-1])
         self._has_maps = any(each.call.launch.tile_maps for part in self._parts for each in part.launches)
         self._is_changed = True  # the graph needs an update
         self._fixed: FixedMemory | None = None  # from the last run
@@ -344,7 +349,7 @@ class CudaPlan:
         fixed: FixedMemory | None = None,
     ) -> None:
         """Runs it once. Ctrl-C waits unless `may_stop`, and always waits if a single call submits everything."""
-        device, queue, only, outer = self._device, self._device.queue, self._only, self._num_outer
+        device, queue, only = self._device, self._device.queue, self._only
         with queue.lock:
             if not may_stop and (only is None or queue.laps is not None):
                 with held_back():
@@ -353,14 +358,18 @@ class CudaPlan:
                 device.check_process()
             if not queue.is_whole:
                 queue.make_whole()
+            is_bound = self._variables == variables
+            if not is_bound and not self._temporaries.is_spread:
+                self._variables, self._arena_address = None, UNKNOWN
+                self._places, self._arena_nbytes = self._temporaries.places(variables)
             counted = device.memory.take(self._arena_nbytes) if self._has_temporaries else None
             try:
                 if self._has_temporaries:
                     arena = device.arena(self._arena_nbytes)  # kept alive here: the device may drop it to make room
-                    if self._addresses[outer] != arena.address:
-                        self._set({outer: arena.address})
+                    if self._arena_address != arena.address:
+                        self._set_arena(arena.address)
                 self._set_addresses(inputs, outputs, fixed)
-                if self._variables != variables:
+                if not is_bound:
                     self._bind(variables)
                 if only is None or queue.laps is not None:
                     self._run_parts()
@@ -390,7 +399,7 @@ class CudaPlan:
         for stage in self._stages:
             if self._reports is not None:
                 if self._addresses[-1] != (at := self._reports.memory.address):
-                    self._set({self._num_outer + 1: at})
+                    self._set({len(self._addresses) - 1: at})
                 self._reports.begin()
             for part in stage:
                 part.run(self._device)
@@ -421,6 +430,14 @@ class CudaPlan:
         if changed:
             self._set(changed)
         self._fixed = fixed
+
+    def _set_arena(self, address: int) -> None:
+        """Puts the addresses of temporaries into the arguments."""
+        self._arena_address = UNKNOWN  # as long as not all arguments have them
+        found = [address + self._places[start] for start in self._temporaries.starts]
+        before, outer = self._addresses, self._num_outer
+        self._set({slot: at for slot, at in enumerate(found, outer) if at != before[slot]})
+        self._arena_address = address
 
     def _set(self, changed: Mapping[int, int]) -> None:
         """Writes addresses, by slot, to the present arguments."""

@@ -206,6 +206,21 @@ print(launched() > 0)
     assert run_on(fake_driver, code).split() == ["True"] * 6
 
 
+@pytest.mark.req("E4")
+def test_a_graph_follows_the_places_of_temporaries(fake_driver: Path) -> None:
+    code = GRAPHS + """
+from picograd.devices import launches
+launches.SPREAD_NBYTES_MAX = -1
+n, x = pg.Variable("n", 0, 400), np.arange(400, dtype=np.float32) % 2
+held = pg.Tensor(x, device="CUDA").realize()
+for length in (5, 400, 1, 0, 399, 399, 5):
+    found = ((held[: n.bind(length)].cumsum(0) + 1).sort(0)[0].cumsum(0) + 1).sort(0)[0].numpy()
+    print(np.array_equal(found, np.sort(x[:length].cumsum() + 1).cumsum() + 1))
+print(launched() > 0)
+"""
+    assert run_on(fake_driver, code).split() == ["True"] * 8
+
+
 def test_plans_share_an_arena_that_grows(fake_driver: Path) -> None:
     code = GRAPHS + """
 def twice(n):
