@@ -1,3 +1,3 @@
 """The command `picograd`: its trainings, their networks and data sets, and the cache."""
 
-import picograd as picograd  # first: from there on Ctrl-C ends a command that is still being loaded
+import picograd as picograd  # first: Ctrl-C then ends a command even while it loads

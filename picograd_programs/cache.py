@@ -1,9 +1,9 @@
-"""`picograd cache`: what the cache folder holds, and emptying it.
+"""`picograd cache`: lists and empties the cache folder.
 
 In:    the cache folder
 Out:   `CachePart`s; or a folder without them
 
-Only the parts that picograd makes are ever listed or removed: PICOGRAD_CACHE may name a folder with other things in it.
+Only parts that picograd makes are listed or removed, as PICOGRAD_CACHE may name a folder with other contents.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PARTS: dict[str, str] = {
 class CachePart(Record):
     """One part of the cache.
 
-    name:       its folder
-    meaning:    what is in it
-    num_files:  files, at any depth
-    nbytes:     their bytes in all
+    name:       name of its folder
+    meaning:    its contents in words
+    num_files:  number of files, at any depth
+    nbytes:     total bytes of the files
     """
 
     name: str
@@ -40,7 +40,7 @@ class CachePart(Record):
 
 
 def list_cache(folder: Path) -> list[CachePart]:
-    """Returns the parts of the cache that are there."""
+    """Returns the existing parts of the cache."""
     parts = []
     for name, meaning in PARTS.items():
         found = [nbytes for path in (folder / name).rglob("*") if (nbytes := _nbytes_of_file(path)) is not None]
@@ -50,7 +50,7 @@ def list_cache(folder: Path) -> list[CachePart]:
 
 
 def _nbytes_of_file(path: Path) -> int | None:
-    """Returns the bytes of a file, or None where there is no such file, or no longer."""
+    """Returns the bytes of a file; None if it does not exist, or no longer does."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -59,10 +59,10 @@ def _nbytes_of_file(path: Path) -> int | None:
 
 
 def clear_cache(folder: Path, names: tuple[str, ...] = ()) -> list[CachePart]:
-    """Removes parts of the cache, all of them if none is named, and returns what was removed.
+    """Removes parts of the cache, by default all, and returns the removed ones.
 
     Raises:
-      DataError: a part has no such name, or a file cannot be removed.
+      DataError: the name of a part is unknown, or a file cannot be removed.
     """
     names = names or tuple(PARTS)
     for name in names:
@@ -79,7 +79,7 @@ def clear_cache(folder: Path, names: tuple[str, ...] = ()) -> list[CachePart]:
 
 
 def _remove(part: Path) -> None:
-    """Removes a folder that other processes may be writing to: what they write from now on goes into a new one."""
+    """Removes a folder that other processes may write to; their later files go into a new one."""
     if part.is_symlink():
         raise OSError(f"it is a link to {part.readlink()}")
     with tempfile.TemporaryDirectory(dir=part.parent, prefix=".removed_") as place:

@@ -64,7 +64,7 @@ PROGRAMS: tuple[type[Program], ...] = (
 
 
 def choice_of(settings: Sequence[tuple[type[Program], Any]]) -> Any:
-    """Returns the type of a choice between programs, each with its settings as they are when nothing is said."""
+    """Returns the type of a choice between programs, each with its default settings."""
     return reduce(or_, [
         Annotated[type(default), tyro.conf.subcommand(program.name, default=default, description=program.about)]
         for program, default in settings
@@ -75,8 +75,8 @@ Train = make_dataclass(
     "Train", [("model", choice_of([(program, program.takes()) for program in PROGRAMS]))], frozen=True,
     namespace={"__doc__": "Trains a model from data to results; Ctrl-C saves and says how to go on."},
 )  # fmt: skip
-# Settings of samples -> the program; each has a class of its own, whose default checkpoint is where the training puts it.
-# GPT-2's weights come from elsewhere.
+# Settings of samples -> the program; each has its own class, whose default checkpoint is the training's output.
+# GPT-2's weights are published ones.
 SAMPLED: dict[type, type[Program]] = {
     make_dataclass(
         f"Sample{program.__name__}", [("checkpoint", Path, program.takes().out)], bases=(program.samples,), frozen=True
@@ -104,7 +104,7 @@ class Ls:
 class Clear:
     """Empties the cache, or some of its parts."""
 
-    # Parts that `picograd cache ls` lists; without any, the whole cache is emptied.
+    # Parts, as listed by `picograd cache ls`; by default the whole cache.
     parts: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PART ...")] = ()
 
 
@@ -115,7 +115,7 @@ class Cache:
     action: Annotated[Ls, tyro.conf.subcommand("ls")] | Annotated[Clear, tyro.conf.subcommand("clear")]
 
 
-TAKES_WORD = ("text", "model", "weights", "checkpoint", "out")  # options that a word without one may mean
+TAKES_WORD = ("text", "model", "weights", "checkpoint", "out")  # options that a bare word may stand for
 ABOUT = """A deep-learning framework one person can read, from Tensor to machine code.
 
 Begin with `picograd train mnist`: it trains a network on handwritten digits in half a minute. `picograd doctor` lists what
@@ -140,10 +140,10 @@ Command = (
 
 
 def main(args: list[str] | None = None) -> int:
-    """Runs one command and returns its exit status; what went wrong is said without a traceback.
+    """Runs one command and returns its exit status; errors are printed without a traceback.
 
     Args:
-      args:  words after `picograd`; None takes those of the process
+      args:  words after `picograd`; None: the words of the process
     """
     hear_again()
     try:
@@ -152,7 +152,7 @@ def main(args: list[str] | None = None) -> int:
         return status
     except PicogradError as error:
         print(f"{type(error).__name__}: {error.fact}", file=sys.stderr)
-        if error.is_exact:  # the line of the model that computed it; else it is that of this command
+        if error.is_exact:  # the model's line of the computation; otherwise it is this command's
             print(f"  at {error.line}", file=sys.stderr)
         if error.hint:
             print(f"  hint: {error.hint}", file=sys.stderr)
@@ -163,13 +163,13 @@ def main(args: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of the output, `head` say, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's last flush fails again
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python's last flush fails again
         return 141
 
 
 def answer(words: list[str]) -> int:
-    """Runs the command that some words are; returns its exit status."""
+    """Runs the command of some words; returns its exit status."""
     flat = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
     if words in (["--version"], ["-V"]):
         print(f"picograd {picograd.__version__}")
@@ -184,8 +184,8 @@ def answer(words: list[str]) -> int:
         print(wrong, file=sys.stderr)
         return 2
     if left:
-        tyro.cli(Command, **settings)  # which says what options there are, and ends
-    if isinstance(command, VerifyConfig):  # the program's warnings are its own
+        tyro.cli(Command, **settings)  # prints the options, and exits
+    if isinstance(command, VerifyConfig):  # its warnings are the program's own
         models = {each.name: partial(train_named, each.name) for each in PROGRAMS}
         return verify_script(command, of_program, models)
     if isinstance(command, BisectConfig):
@@ -212,11 +212,11 @@ def wrong_command(words: Sequence[str]) -> str | None:
 
 
 def wrong_words(command: Any, words: Sequence[str], left: Sequence[str]) -> str | None:
-    """Returns the error message for words that belong to no option, such as a folder alone; None for unknown options.
+    """Returns the error message for words without an option, such as a folder alone; None for unknown options.
 
     Args:
-      command:  as it was read
-      left:     those of the words that it has no place for
+      command:  the parsed command
+      left:     the words that remain
     """
     if any(word.startswith("-") for word in left):
         return None
@@ -234,7 +234,7 @@ def run(command: Any) -> int:
     """Runs one command and returns its exit status.
 
     Raises:
-      PicogradError: what the command found wrong.
+      PicogradError: the command's error.
     """
     if isinstance(command, Train):
         return train_program(command.model)  # type: ignore[attr-defined]
@@ -267,7 +267,7 @@ def train_named(name: str, arguments: Sequence[str]) -> int:
 
 
 def train_program(settings: Any) -> int:
-    """Trains the model that the settings belong to, and returns the exit status."""
+    """Trains the model of some settings, and returns the exit status."""
     program = next(program for program in PROGRAMS if program.takes is type(settings))
     check_settings(settings)
     check_folder(settings.out, makes=not settings.resume)
@@ -275,7 +275,7 @@ def train_program(settings: Any) -> int:
 
 
 def show_sample(settings: Any) -> int:
-    """Prints what a trained model writes, and returns 0."""
+    """Prints a sample of a trained model, and returns 0."""
     with no_grad():
         print(SAMPLED[type(settings)].sample(settings), flush=True)
     return 0
@@ -294,10 +294,10 @@ def show_findings(findings: list[Finding]) -> int:
 
 
 def show_cache(folder: Path | None, action: Ls | Clear) -> int:
-    """Lists the cache, or empties it and lists what was removed; returns 0.
+    """Lists the cache, or empties it and lists the removed parts; returns 0.
 
     Raises:
-      DataError: there is no such part, or it cannot be removed.
+      DataError: the part is unknown, or cannot be removed.
     """
     if folder is None:
         print("the cache is turned off (PICOGRAD_CACHE=off)")
@@ -314,5 +314,5 @@ def show_cache(folder: Path | None, action: Ls | Clear) -> int:
 
 
 def show_warning(message: Warning | str, *place: object, **more: object) -> None:
-    """Prints a warning as one line on standard error, without the place in the code it comes from."""
+    """Prints a warning as one line on standard error, without its place in the code."""
     print(f"warning: {message}", file=sys.stderr)

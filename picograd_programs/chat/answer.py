@@ -1,8 +1,8 @@
 """An answer, token by token: a text that a network has read, and the choice of the next token.
 
-The text is read once: a question in pieces of one length, so that one plan serves them all, the last perhaps in a shorter
-one; each token of the answer by another, which takes a token each of several texts at once. A piece that is not full is
-filled up behind: what is written there is not seen, and replaced later.
+The text is read once: the question in pieces of one length, so that one plan serves all of them, perhaps with a shorter
+last piece; the answer by another plan, for one token each of several texts. An incomplete piece is padded at its end; the
+padding is masked, and overwritten later.
 
 Source: Holtzman et al. 2020, arXiv:1904.09751 (top-p).
 
@@ -29,9 +29,9 @@ from picograd_programs.chat.search import Search, searched
 from picograd_programs.models.cache import Cache, KVCache, Position, Positions, Several
 from picograd_programs.train.program import check_settings, option_name
 
-PIECE = 64  # tokens read at once
-PIECES = (16, 32, PIECE)  # where texts end with fewer, and many are read: each length is a plan, which takes a second
-NEGLIGIBLE = -36.0  # logarithm of a share that float64 would lose beside 1
+PIECE = 64  # tokens of a piece
+PIECES = (16, 32, PIECE)  # lengths of last pieces, if many texts are read: a plan each
+NEGLIGIBLE = -36.0  # logarithm of a share below float64's precision beside 1
 
 
 # ---- the choice of a token ----
@@ -40,22 +40,22 @@ REPETITION_MAX = 1e6
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings of the draw of a token from the logits."""
+    """Settings for drawing a token from the logits."""
 
-    temperature: float = 0.2  # below 1 prefers what is likely; 0 always takes the likeliest
-    top_k: int = 0  # draw from the likeliest so many tokens only; 0 is all
-    top_p: float = 0.9  # draw from the likeliest tokens that together have this probability
-    repetition: float = 1.1  # logits of all tokens of the text are divided by it, or multiplied where negative; 1: neither
+    temperature: float = 0.2  # below 1 prefers likely tokens; 0 always takes the likeliest
+    top_k: int = 0  # draw only from this many of the likeliest tokens; 0: all
+    top_p: float = 0.9  # draw only from the likeliest tokens with this total probability
+    repetition: float = 1.1  # divisor of the logits of all tokens of the text, factor of negative ones; 1: no effect
 
 
 def check_choice(choice: Choice, named: Callable[[str], str] = option_name) -> None:
-    """Checks that each number of the settings of a draw is in its range.
+    """Checks that each setting is in its range.
 
     Args:
-      named:  a setting's name -> what who gave it calls it
+      named:  a setting's name -> its name in error messages
 
     Raises:
-      ArgumentError: one is not.
+      ArgumentError: a setting is out of its range.
     """
     check_settings(choice, named)
     if choice.top_p == 0:
@@ -66,7 +66,7 @@ def check_choice(choice: Choice, named: Callable[[str], str] = option_name) -> N
 
 
 def chosen(logits_V: Logits, text: Sequence[int], choice: Choice, rng: np.random.Generator) -> int:
-    """Returns the number of the token that follows a text.
+    """Draws the number of the token that follows a text.
 
     Raises:
       DataError: a logit is not finite.
@@ -83,13 +83,13 @@ def chosen(logits_V: Logits, text: Sequence[int], choice: Choice, rng: np.random
     Discouraged(choice.repetition)(logits_V, text)
     if choice.temperature == 0.0:
         return int(logits_V.argmax())
-    with np.errstate(over="ignore"):  # -inf: a share of 0
+    with np.errstate(over="ignore"):  # -inf becomes a share of 0
         scaled_V = (logits_V - logits_V.max()) / choice.temperature
-    likely = np.flatnonzero(scaled_V > NEGLIGIBLE)  # few to sort
+    likely = np.flatnonzero(scaled_V > NEGLIGIBLE)  # few, so sorting is fast
     order = likely[np.argsort(-scaled_V[likely], kind="stable")][: choice.top_k or None]
     shares = np.exp(scaled_V[order])
     shares /= shares.sum()
-    before = np.cumsum(shares) - shares  # probability of all that are likelier
+    before = np.cumsum(shares) - shares  # total probability of likelier tokens
     kept = np.where(before < choice.top_p, shares, 0.0)
     kept[0] = shares[0]
     return int(rng.choice(order, p=kept / kept.sum()))
@@ -98,7 +98,7 @@ def chosen(logits_V: Logits, text: Sequence[int], choice: Choice, rng: np.random
 # ---- a text that is read and written ----
 @dataclass
 class Speed:
-    """Tokens, and the seconds they took."""
+    """Tokens, and the seconds that they took."""
 
     tokens: int = 0
     seconds: float = 0.0
@@ -108,28 +108,28 @@ class Speed:
 
 
 class Network(Protocol):
-    """A network that reads on: a Llama or a GPT."""
+    """A network that continues texts, such as a Llama or a GPT."""
 
     def cache(self, batch: int, length: int) -> KVCache:
         """Returns an empty cache."""
 
     def read_on(self, tokens_BT: Tensor, cache: Cache, position: Positions) -> Tensor:
-        """Returns the output (B, T, C) for tokens from a position on."""
+        """Returns the output (B, T, C) for tokens at a position and after it."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns logits (..., V) for outputs (..., C)."""
 
 
 class Plans:
-    """The two ways in which a network reads texts on, beside one cache: a piece of a text, or a token each of several.
+    """The two plans of a network's reading, with one cache: a piece of a text, or one token each of several texts.
 
-    Several tokens have a plan for 1, 2, 4, ... of them; one that is not full takes its last token again. A text has
-    the same bits in each of them.
+    The second exists for 1, 2, 4, ... texts; a batch that is not full repeats its last token. A text has the same bits
+    with each of them.
 
     Args:
-      length:  most tokens of a text
-      num:     of texts
-      pieces:  lengths of pieces, the longest last; a text's end is read in the shortest that holds it
+      length:  largest number of tokens of a text
+      num:     number of texts
+      pieces:  lengths of pieces, the longest last; the end of a text is read in the shortest that holds it
     """
 
     def __init__(self, model: Network, length: int, num: int = 1, pieces: Sequence[int] = (PIECE,)):
@@ -159,23 +159,23 @@ class Plans:
         self.read_piece, self.read_rows, self.copy_text = read_piece, read_rows, copy_text
 
     def whole(self, num: int) -> int:
-        """Returns how many of the first tokens of a text are those of whole pieces."""
+        """Returns the number of a text's first tokens that fill whole pieces."""
         return num // self.piece * self.piece
 
     def next_piece(self, text: int, tokens: Sequence[int], start: int) -> tuple[Tensor, int, int]:
         """Reads the next piece of a text.
 
         Args:
-          text:    its number
-          tokens:  all of it
-          start:   how many were read
+          text:    number of the text
+          tokens:  all tokens of the text
+          start:   number of tokens already read
 
-        Returns:   logits (V,) of the token after the piece; the position where it begins, and the one behind it
+        Returns:   logits (V,) after the piece; the positions of its start and of its end
         """
         if len(tokens) - start == 1:
             return self.next_tokens([text], [tokens[start]], [start])[0], start, start + 1
         piece = next((each for each in self.firsts if each >= len(tokens) - start), self.piece)
-        start = min(start, self.length - piece)  # at the end of the cache with tokens that were read
+        start = min(start, self.length - piece)  # at the end of the cache some tokens are read twice
         part = tokens[start : start + piece]
         filled = [*part, *[0] * (piece - len(part))]
         number = self.numbers[0].bind(text) if self.num > 1 else 0
@@ -183,7 +183,7 @@ class Plans:
         return logits, start, start + len(part)
 
     def next_tokens(self, texts: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> Tensor:
-        """Reads a token of each of some texts, at a position of each, and returns their logits (B, V)."""
+        """Reads one token of each of several texts, at a position each, and returns their logits (B, V)."""
         most = min(1 << (len(texts) - 1).bit_length(), self.num)
         rows = [min(row, len(texts) - 1) for row in range(most)]
         numbers = [variable.bind(texts[row]) if self.num > 1 else 0 for variable, row in zip(self.numbers, rows)]
@@ -192,23 +192,23 @@ class Plans:
 
 
 class Beams:
-    """Texts of a network's cache, all of one length, that a search writes.
+    """Texts of equal length in a network's cache, written by a search.
 
     Args:
-      position:  behind text 0, where the answer begins
+      position:  position after text 0, where the answer starts
     """
 
     def __init__(self, plans: Plans, position: int):
         self.plans, self.position, self.num = plans, position, plans.num
 
     def copy(self, source: int, target: int) -> None:
-        """Makes a text the same as another."""
+        """Copies one text over another."""
         first, second, *_ = self.plans.numbers
         with no_grad():
             self.plans.copy_text(first.bind(source), second.bind(target), self.plans.past.bind(self.position))
 
     def next(self, tokens_B: Sequence[int]) -> Logits:
-        """Writes a token of each text, and returns the logits (B, V) after them."""
+        """Appends a token to each text, and returns the logits (B, V) after them."""
         with no_grad():
             logits = self.plans.next_tokens([*range(self.num)], tokens_B, [self.position] * self.num)
         self.position += 1
@@ -216,14 +216,14 @@ class Beams:
 
 
 class Reader:
-    """A text that a network has read, to be continued.
+    """A text that a network has read, for continuation.
 
     Args:
-      plans:  read it
-      text:   its number there
+      plans:  plans that read it
+      text:   its number in the cache
 
-    tokens:      of it, that were read
-    whole:       how many of them were read in pieces that are whole and follow each other from the beginning
+    tokens:      tokens that were read
+    whole:       number of leading tokens that were read in whole consecutive pieces
     """
 
     def __init__(self, plans: Plans, text: int = 0):
@@ -231,30 +231,30 @@ class Reader:
         self.read_speed, self.write_speed = Speed(), Speed()
 
     def left(self) -> int:
-        """Returns how many tokens still fit."""
+        """Returns the number of tokens that still fit."""
         return self.length - len(self.tokens)
 
     def same(self, tokens: Sequence[int]) -> int:
-        """Returns how many tokens another text, of which one is left to read, begins with as this one."""
+        """Returns the length of the common prefix with another text, of which at least one token stays unread."""
         pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(self.tokens, tokens[:-1]))
         return sum(1 for _ in pairs)
 
     def keep(self, tokens: Sequence[int], num: int | None = None) -> list[int]:
-        """Forgets what another text does not begin with, and returns its tokens that are left to read, at least one.
+        """Forgets the tokens after the common prefix with another text, and returns its unread tokens, at least one.
 
         Args:
-          num:  tokens that are kept, at most those that are the same; None: all of these
+          num:  limit of kept tokens, at most the common prefix; None: all of it
         """
         num = self.same(tokens) if num is None else num
         self.tokens, self.whole = self.tokens[:num], self.plans.whole(min(self.whole, num))
         return [*tokens[num:]]
 
     def read_some(self, tokens: Sequence[int]) -> tuple[Tensor, list[int]]:
-        """Reads a piece of tokens on; returns the logits (V,) of the token after it, and the tokens that are left."""
+        """Reads one more piece of tokens; returns the logits (V,) after it, and the unread tokens."""
         text, at = [*self.tokens, *tokens], len(self.tokens)
         with no_grad():
             logits, start, past = self.plans.next_piece(self.text, text, at)
-        self.tokens = text[:past]  # not before: an interrupted reading counts for nothing, and is replaced
+        self.tokens = text[:past]  # set last, so an interrupted piece is discarded and read again
         if start == self.whole and past - start == self.plans.piece:
             self.whole = past
         else:
@@ -262,10 +262,10 @@ class Reader:
         return logits, text[past:]
 
     def read(self, tokens: Sequence[int]) -> Logits:
-        """Reads tokens on, and returns the logits (V,) of the one after them.
+        """Reads all tokens, and returns the logits (V,) after them.
 
         Raises:
-          ArgumentError: there are none, or they do not fit.
+          ArgumentError: there are no tokens, or they do not fit.
         """
         if not 1 <= len(tokens) <= self.left():
             raise ArgumentError(f"Reader.read: takes 1 to {self.left():,} tokens more, got {len(tokens):,}.")
@@ -283,13 +283,13 @@ class Reader:
         self, question: Sequence[int], ends: Collection[int], num: int, choice: Choice, seed: int,
         rules: Sequence[Rule] = (), search: Search = Search(),  # noqa: B008  # is immutable
     ) -> Iterator[int]:  # fmt: skip
-        """Reads a question and yields the tokens of the answer, without the one that ends it, which is read.
+        """Reads a question and yields the tokens of the answer, except the token that ends it, which is also read.
 
         Args:
-          ends:    tokens that end it
-          num:     most tokens of it; it also ends where the text has its length
-          rules:   of the text, question and answer
-          search:  takes the place of draws where it has beams: it needs all texts of the plans, of which this is the first
+          ends:    tokens that end the answer
+          num:     largest number of tokens; the answer also ends at the text's largest length
+          rules:   rules for the text, question and answer
+          search:  replaces drawing if it has beams; it needs all texts of the plans, of which this is the first
         """
         rng = np.random.default_rng((seed, len(self.tokens) + len(question)))
         self.read_speed, self.write_speed = Speed(), Speed()
@@ -310,7 +310,7 @@ class Reader:
     def _searched(
         self, logits: Logits, ends: Collection[int], num: int, rules: Sequence[Rule], search: Search
     ) -> list[int]:
-        """Returns the tokens of an answer that is searched for, which are read, as the one that ends it."""
+        """Returns the tokens of an answer found by a search; they are read, with the token that ends it."""
         start = time.perf_counter()
         beams = Beams(self.plans, len(self.tokens))
         found = searched(beams, logits, self.tokens, 0, num, search, rules, ends).tokens if num else ()

@@ -1,9 +1,8 @@
-"""Several answers that one network writes at once: questions wait in line for one of its texts, and are read in pieces.
+"""Several answers at once by one network: questions wait for one of its texts, and are read in pieces.
 
-Each step reads a piece of the first question that is not read yet, then one token more of every answer that is being
-written, all in one plan. An answer has the same bits whatever is beside it, and whatever was before: a row of a plan
-depends on its own text alone, and of a text that was read earlier only whole pieces are kept, which are as they would be
-read again.
+Each step reads a piece of the first unread question, then appends one token to every answer in progress, all in one plan.
+An answer has the same bits whatever runs beside it or ran before: a row of a plan depends only on its own text, and of an
+earlier text only whole pieces are kept, which a new reading would reproduce.
 
 Source: Yu et al. 2022, "Orca: A distributed serving system for Transformer-based generative models", section 3.
 """
@@ -26,7 +25,7 @@ from picograd_programs.chat.rules import Logits, Rule
 
 
 class Line:
-    """A lock that is had in the order in which it was asked for.
+    """A lock that is granted in the order of requests.
 
     >>> with Line():
     ...     pass
@@ -41,7 +40,7 @@ class Line:
             self.places.append(place)
             try:
                 self.condition.wait_for(lambda: self.places[0] is place)
-            except BaseException:  # interrupted; those behind must not wait for it
+            except BaseException:  # interrupted; those after it must not wait for it
                 self.places.remove(place)
                 self.condition.notify_all()
                 raise
@@ -53,22 +52,22 @@ class Line:
 
 
 class NotTaken(PicogradError):
-    """A question that is not taken: many wait already, or the desk is closed."""
+    """A refused question: many wait already, or the desk is closed."""
 
 
 @dataclass(eq=False)
 class Question:
-    """A text that is to be continued, and who takes the tokens that follow.
+    """A text to be continued, and the receiver of the following tokens.
 
-    tokens:     of the text
-    ends:       tokens that end the answer, and are not part of it
-    num:        most tokens of the answer; it also ends where the text has its length
-    choice:     how they are drawn
-    seed:       of the draws
-    take:       is given each token, with the logits from which it was drawn; False: no more are wanted
-    end:        is given "stop", "length", or the error that ended the answer; nothing comes after it
-    rules:      of the text, question and answer
-    is_wanted:  False: the answer ends as soon as this is seen
+    tokens:     tokens of the text
+    ends:       tokens that end the answer and are not part of it
+    num:        largest number of tokens of the answer; it also ends at the text's largest length
+    choice:     settings of the draws
+    seed:       seed of the draws
+    take:       receives each token with the logits it was drawn from; returns False to stop
+    end:        receives "stop", "length", or the error that ended the answer; the last call
+    rules:      rules for the text, question and answer
+    is_wanted:  False: the answer ends at the next check
     """
 
     tokens: Sequence[int]
@@ -87,18 +86,18 @@ T = TypeVar("T", bound="Begun")
 
 @dataclass(eq=False)
 class Begun:
-    """A question whose answer is being written."""
+    """A question whose answer is in progress."""
 
     question: Question
 
 
 @dataclass(eq=False)
 class Answer(Begun):
-    """A question that has a text of the network for itself.
+    """A question with its own text of the network.
 
-    left:    tokens of it that are not read yet
-    logits:  of the next token, where all are
-    num:     tokens that were drawn
+    left:    unread tokens of the question
+    logits:  logits of the next token, once all are read
+    num:     number of drawn tokens
     """
 
     reader: Reader
@@ -109,14 +108,14 @@ class Answer(Begun):
 
 
 class Questions(Generic[T]):
-    """A line of questions, first come, first served. `work` answers them, in one thread.
+    """A queue of questions, first come, first served, which `work` answers in one thread.
 
-    machine:  is held while the network computes
-    answers:  that are being written, in the order in which they were begun
+    machine:  lock held while the network computes
+    answers:  answers in progress, in the order of their start
 
     Args:
-      num:   answers that are written at once
-      most:  questions that wait, before others are refused
+      num:   largest number of simultaneous answers
+      most:  largest number of waiting questions; others are refused
     """
 
     def __init__(self, num: int, most: int):
@@ -126,10 +125,10 @@ class Questions(Generic[T]):
         self.answers: list[T] = []
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Puts questions in the line.
+        """Adds questions to the queue.
 
         Raises:
-          ArgumentError: they are more than can ever be taken at once.
+          ArgumentError: there are more than the queue can ever hold.
           NotTaken: too many would wait, or the desk is closed.
         """
         if len(questions) > self.num + self.most:
@@ -149,13 +148,13 @@ class Questions(Generic[T]):
             self.changed.notify_all()
 
     def _leave(self) -> None:
-        """Ends questions in line whose client is gone."""
+        """Ends queued questions whose client has left."""
         for question in [each for each in self.line if not each.is_wanted]:
             self.line.remove(question)
             question.end("stop")
 
     def work(self) -> None:
-        """Answers questions until the desk is closed; then, or with an error of a step, those that are there end."""
+        """Answers questions until the desk is closed or a step fails; then ends all that are left."""
         reason: str | Exception = "stop"
         try:
             while self._is_asked():
@@ -164,7 +163,7 @@ class Questions(Generic[T]):
             reason = error
             raise
         finally:
-            self.close()  # so that nobody waits for an answer from here on
+            self.close()  # no one shall wait for an answer from now on
             for answer in [*self.answers]:
                 self._finish(answer, reason)
             for question in self.line:
@@ -172,19 +171,19 @@ class Questions(Generic[T]):
             self.line.clear()
 
     def _is_asked(self) -> bool:
-        """Waits for a question; returns False where the desk is closed."""
+        """Waits for a question; returns False if the desk is closed."""
         with self.changed:
             self.changed.wait_for(lambda: self.line or self.answers or not self.is_open)
             return self.is_open
 
     def close(self) -> None:
-        """Ends all answers as soon as their tokens are there."""
+        """Ends all answers after their current tokens."""
         with self.changed:
             self.is_open = False
             self.changed.notify_all()
 
     def step(self) -> None:
-        """Goes on with the answers that are being written, and begins others."""
+        """Continues the answers in progress, and starts others."""
         raise NotImplementedError
 
     def _finish(self, answer: T, reason: str | Exception) -> None:
@@ -196,17 +195,17 @@ class Desk(Questions[Answer]):
     """Answers as many questions at once as the plans of a network have texts.
 
     Args:
-      plans:  of the network
-      most:   as of Questions
+      plans:  the network's plans
+      most:   as in Questions
     """
 
     def __init__(self, plans: Plans, most: int):
         super().__init__(plans.num, most)
         self.plans = plans
-        self.free = [Reader(plans, text) for text in range(plans.num)]  # idle for longest first
+        self.free = [Reader(plans, text) for text in range(plans.num)]  # the longest idle first
 
     def step(self) -> None:
-        """Gives free texts to those in line, reads a piece of one question, and a token of each answer."""
+        """Assigns free texts to queued questions, reads a piece of one question, and a token of each answer."""
         for answer in [*self.answers]:
             if not answer.question.is_wanted:
                 self._finish(answer, "stop")
@@ -231,10 +230,10 @@ class Desk(Questions[Answer]):
                 self.answers.append(Answer(question, reader, left, rng))
 
     def _each(self, answers: Sequence[Answer], function: Callable[[], object]) -> None:
-        """Runs a part of a step; an error in it is that of these answers, whose texts are forgotten."""
+        """Runs a part of a step for some answers; an error ends only these, and their texts are forgotten."""
         try:
             function()
-        except Exception as error:  # the client's thread raises it
+        except Exception as error:  # raised again in the client's thread
             for answer in answers:
                 answer.reader.keep([])
                 self._finish(answer, error)
@@ -246,7 +245,7 @@ class Desk(Questions[Answer]):
                 answer.logits = logits.numpy()
 
     def _draw(self, answer: Answer, drawn: list[tuple[Answer, int]]) -> None:
-        """Draws a token of an answer and hands it on; adds it to those drawn if the answer goes on behind it."""
+        """Draws a token of an answer and delivers it; adds it to the batch if the answer continues."""
         question, reader = answer.question, answer.reader
         assert answer.logits is not None, "the question is read"
         ruled_V = answer.logits.copy()

@@ -1,9 +1,9 @@
-"""Jinja: the language in which models say how a dialogue is written; as much of it as their templates use.
+"""Jinja, the language of chat templates, as far as models' templates use it.
 
     source -> tags and text -> functions of the variables -> text
 
-A template is part of a file that a stranger wrote. So it gets values and no objects: of strings, lists and dicts the
-methods in a table here, no attribute of Python's, no file, no module; and it ends after a number of steps.
+A template comes from a file of unknown origin. So it has access to values only: the methods of strings, lists and dicts in
+a table here, none of Python's attributes, files or modules; and its number of steps is limited.
 
 Source: Pallets, Jinja, "Template Designer Documentation"; Hugging Face, transformers, `chat_template_utils` (trimmed
        blocks, `raise_exception`, `strftime_now`, `tojson`, loop controls).
@@ -18,7 +18,7 @@ from picograd.errors import DataError
 from picograd_programs.chat.jinja_values import FILTERS, Space, Undefined, Value, known, shown
 from picograd_programs.chat.jinja_words import NO_ARGUMENTS, STRING, Expression, Scope, Words, filtered
 
-# The inside of a tag, in whose strings and dicts its end may be. Each letter fits one part alone, so that no text is slow.
+# The inside of a tag; strings and dicts may contain the tag's end. Alternatives are disjoint, so that matching is linear.
 INSIDE = rf"((?:{STRING}|\{{(?:{STRING}|[^}}'\"])*?\}}|[^{{'\"])*?)"
 OPENING = re.compile(r"\{[{%#]")
 TAG = re.compile(rf"\{{%([-+]?){INSIDE}([-+]?)%\}}|\{{\{{([-+]?){INSIDE}([-+]?)\}}\}}|\{{#([-+]?).*?([-+]?)#\}}", re.DOTALL)
@@ -30,7 +30,7 @@ class Broken(Exception):
 
 
 class Continued(Exception):
-    """Goes on with the next round of a loop."""
+    """Continues with the next iteration of a loop."""
 
 
 # ---- tags and text ----
@@ -38,7 +38,7 @@ def tags_in(source: str) -> Iterator[re.Match[str]]:
     """Yields the tags of a template.
 
     Raises:
-      DataError: one has no end.
+      DataError: a tag is not closed.
     """
     place = 0
     while opening := OPENING.search(source, place):
@@ -52,7 +52,7 @@ def tags_in(source: str) -> Iterator[re.Match[str]]:
 def pieces_of(source: str) -> list[tuple[str, str]]:
     """Returns the pieces of a template: ("text", ...), ("block", ...) and ("value", ...).
 
-    A newline behind a block goes, and so do spaces before one that begins a line; "-" takes all white space.
+    Removes the newline after a block and the spaces before a block at the start of a line; "-" removes all white space.
 
     >>> pieces_of("a {%- if x %}\\nb{% endif %}")
     [('text', 'a'), ('block', ' if x '), ('text', 'b'), ('block', ' endif ')]
@@ -83,10 +83,10 @@ def pieces_of(source: str) -> list[tuple[str, str]]:
 
 # ---- statements ----
 class Template:
-    """A template, to be rendered with variables.
+    """A parsed template, to be rendered with variables.
 
     Raises:
-      DataError: it has a part of Jinja that is not known here.
+      DataError: it uses an unsupported part of Jinja.
 
     >>> Template("{% for name in names %}{{ loop.index }}. {{ name | title }}\\n{% endfor %}").render(names=["ann", "bo"])
     '1. Ann\\n2. Bo\\n'
@@ -100,10 +100,10 @@ class Template:
             raise DataError("the template is nested too deeply.") from None
 
     def render(self, **values: Value) -> str:
-        """Returns the text.
+        """Renders the template.
 
         Raises:
-          DataError: the template refuses the values, or does something with one that cannot be done.
+          DataError: the template rejects the values, or applies an invalid operation to one.
         """
         out: list[str] = []
         try:
@@ -117,7 +117,7 @@ class Template:
         return "".join(out)
 
     def _nodes(self, *ends: str) -> tuple[Node, Words]:
-        """Takes pieces up to a block that begins with one of some words; returns their nodes, and the block."""
+        """Parses pieces up to a block that starts with one of some words; returns their nodes, and the block."""
         nodes = list[Node]()
         while self.place < len(self.pieces):
             kind, text = self.pieces[self.place]
@@ -275,7 +275,7 @@ class Template:
 
 
 def loop_of(values: list[Value], place: int) -> dict[str, Value]:
-    """Returns the variable `loop` of one round."""
+    """Returns the variable `loop` of one iteration."""
     num = len(values)
     return {
         "index": place + 1, "index0": place, "revindex": num - place, "revindex0": num - place - 1, "first": place == 0,
@@ -302,7 +302,7 @@ def value_node(value: Expression) -> Node:
 
 
 def leave(how: type[Exception]) -> Node:
-    """Returns the node that leaves a loop, or its round."""
+    """Returns the node that leaves a loop, or its iteration."""
 
     def node(scope: Scope, out: list[str]) -> None:
         raise how
@@ -311,7 +311,7 @@ def leave(how: type[Exception]) -> Node:
 
 
 def sequence(nodes: list[Node]) -> Node:
-    """Returns nodes one after the other."""
+    """Returns a node that runs others in sequence."""
 
     def node(scope: Scope, out: list[str]) -> None:
         for each in nodes:

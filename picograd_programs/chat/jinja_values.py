@@ -1,6 +1,6 @@
-"""Values of Jinja: what a template can do with texts, numbers, lists and dicts; nothing else of Python is reached.
+"""Values of Jinja: the operations of templates on strings, numbers, lists and dicts, without access to the rest of Python.
 
-Each table has what a name means: operators, methods of texts and dicts, global functions, filters, tests.
+Each table maps names to meanings: operators, methods of strings and dicts, global functions, filters, tests.
 
 Source: Pallets, Jinja, "Template Designer Documentation", the lists of filters, of tests and of global functions; Hugging
        Face, transformers, `chat_template_utils` (`raise_exception`, `strftime_now`, `tojson`).
@@ -17,14 +17,14 @@ from typing import Any
 from picograd.errors import DataError
 
 Value = Any
-LETTERS_MAX = 2**22  # of a text that a template makes, or values of a list
+LETTERS_MAX = 2**22  # letters of a string, or values of a list, that a template makes
 BITS_MAX = 4096  # of a number
 RANGE_MAX = 100_000
-WIDE = re.compile(r"%[^%\w]*(?:\d{4}|[\d.]*\*|\d*\.\d{4})")  # of a place in a text
+WIDE = re.compile(r"%[^%\w]*(?:\d{4}|[\d.]*\*|\d*\.\d{4})")  # a wide field of a format
 
 
 class Undefined:
-    """The value of a name that nobody has given one: false, empty, and an error where more is wanted of it."""
+    """The value of an undefined name: false, empty, and an error in other uses."""
 
     def __init__(self, name: str = "a value"):
         self.name = name
@@ -48,25 +48,25 @@ class Undefined:
 
 
 class Space(dict[str, Value]):
-    """The result of `namespace()`: values by name, which a loop can change."""
+    """The result of `namespace()`: values by name, which a loop can assign."""
 
 
 # ---- how large a value may be ----
 def check_length(num: int) -> None:
-    """Checks that a text or a list of so many letters or values may be made.
+    """Checks the length of a string or list before it is made.
 
     Raises:
-      DataError: there are too many.
+      DataError: it is too long.
     """
     if num > LETTERS_MAX:
         raise DataError(f"the template makes a text of more than {LETTERS_MAX:,} letters.")
 
 
 def length_of(value: Value) -> int:
-    """Returns how many letters or values a result has.
+    """Returns the number of letters or values of a result.
 
     Raises:
-      DataError: they are too many, or it is a number of too many digits.
+      DataError: there are too many, or a number has too many digits.
     """
     if isinstance(value, int) and value.bit_length() > BITS_MAX:
         raise DataError(f"the template makes a number of more than {BITS_MAX:,} bits.")
@@ -82,7 +82,7 @@ def replaced(text: str, old: str, new: str, count: int = -1) -> str:
 
 
 def joined(sign: str, texts: Iterable[str]) -> str:
-    """Returns texts with a sign between them."""
+    """Returns strings joined by a separator."""
     found, num = list[str](), 0
     for text in texts:
         num += len(text) + len(sign)
@@ -99,10 +99,10 @@ COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
 
 
 def times(a: Value, b: Value) -> Value:
-    """Returns a product; of a text or list, one that is not too long.
+    """Returns a product; a string or list is limited in length.
 
     Raises:
-      DataError: it is.
+      DataError: it is too long.
     """
     for x, y in ((a, b), (b, a)):
         if isinstance(x, str | list | tuple) and isinstance(y, int):
@@ -111,10 +111,10 @@ def times(a: Value, b: Value) -> Value:
 
 
 def remainder(a: Value, b: Value) -> Value:
-    """Returns a remainder, or a text with values in places of moderate width.
+    """Returns a remainder, or a formatted string with fields of moderate width.
 
     Raises:
-      DataError: a place is wider.
+      DataError: a field is wider.
     """
     if isinstance(a, str) and WIDE.search(a):
         raise DataError("the template writes values in places of a thousand letters or more.")
@@ -125,7 +125,7 @@ def power(a: Value, b: Value) -> Value:
     """Returns a power of moderate numbers.
 
     Raises:
-      DataError: they are not.
+      DataError: the numbers are too large.
     """
     if abs(a) > 2**32 or abs(b) > 64:
         raise DataError("the template makes a power of large numbers.")
@@ -147,7 +147,7 @@ def known(name: str, table: Mapping[str, Callable[..., Value]], what: str) -> Ca
     """Returns an entry of a table.
 
     Raises:
-      DataError: there is none.
+      DataError: the entry does not exist.
     """
     if name not in table:
         raise DataError(f"the template has the {what} {name[:40]!r}, which is not known here.")
@@ -174,7 +174,7 @@ def found_in(owner: Value, key: Value, is_attribute: bool) -> Value:
 
 # ---- what values can do ----
 def only(kind: type, *names: str, **others: Callable[..., Value]) -> tuple[type, dict[str, Callable[..., Value]]]:
-    """Returns a type with some of its methods, and others in their place."""
+    """Returns a subclass of a type with only some of its methods, and replacements of others."""
     return kind, {name: getattr(kind, name) for name in names} | others
 
 
@@ -187,7 +187,7 @@ METHODS = (
 
 
 def refused(message: Value) -> None:
-    """Stops, as the template wishes.
+    """Raises the error that a template asks for.
 
     Raises:
       DataError: always.
@@ -196,10 +196,10 @@ def refused(message: Value) -> None:
 
 
 def numbers_up_to(*ends: int) -> range:
-    """Returns a range that is not too long.
+    """Returns a range of limited length.
 
     Raises:
-      DataError: it is.
+      DataError: it is too long.
     """
     found = range(*ends)
     if len(found) > RANGE_MAX:
@@ -214,7 +214,7 @@ GLOBALS: dict[str, Value] = {
 
 
 def by(values: Iterable[Value], name: str, arguments: tuple[Value, ...], attribute: str | None, keeps: bool) -> list[Value]:
-    """Returns the values that a test keeps, or those that it does not; if there is an attribute, it is tested."""
+    """Returns the values that pass a test, or those that fail it; the test may be on an attribute."""
     test = known(name, TESTS, "test")
     values = list(values)
     of = values if attribute is None else [found_in(value, attribute, False) for value in values]
@@ -222,7 +222,7 @@ def by(values: Iterable[Value], name: str, arguments: tuple[Value, ...], attribu
 
 
 def mapped(values: Iterable[Value], *names: Value, attribute: Value = None, default: Value = None) -> list[Value]:
-    """Returns an attribute of each value, or each through a filter."""
+    """Returns an attribute of each value, or a filter's result for each."""
     if attribute is not None:
         found = [found_in(value, attribute, False) for value in values]
         return [default if isinstance(each, Undefined) and default is not None else each for each in found]
@@ -238,7 +238,7 @@ def as_json(
 
 
 def indented(text: str, width: Value = 4, first: bool = False, blank: bool = False) -> str:
-    """Returns a text with spaces before its lines."""
+    """Returns a text with indented lines."""
     before = width if isinstance(width, str) else times(" ", width)
     lines = text.split("\n")
     check_length(len(text) + len(lines) * len(before))
@@ -247,14 +247,14 @@ def indented(text: str, width: Value = 4, first: bool = False, blank: bool = Fal
 
 
 def default_of(value: Value, default_value: Value = "", boolean: bool = False) -> Value:
-    """Returns a value, or another for one that is undefined."""
+    """Returns a value, or a default for an undefined one."""
     return default_value if isinstance(value, Undefined) or boolean and not value else value
 
 
 def ordered(
     values: Iterable[Value], reverse: bool = False, case_sensitive: bool = False, attribute: Value = None
 ) -> list[Value]:
-    """Returns values in order, or in that of an attribute."""
+    """Returns sorted values, or values sorted by an attribute."""
 
     def key(value: Value) -> Value:
         found = value if attribute is None else found_in(value, attribute, False)
@@ -264,7 +264,7 @@ def ordered(
 
 
 def number_of(kind: type, value: Value, default: Value) -> Value:
-    """Returns a value as a number, or another where it is not one."""
+    """Returns a value as a number, or a default if it is not one."""
     try:
         return kind(value)
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
 """Expressions of Jinja: words -> a function of the variables.
 
-Source: Pallets, Jinja, "Template Designer Documentation", expressions; its parser (which operators bind more).
+Source: Pallets, Jinja, "Template Designer Documentation", expressions; its parser (the precedence of operators).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from picograd_programs.chat.jinja_values import (
     length_of,
 )  # fmt: skip
 
-STEPS_MAX = 500_000  # of one rendering: a template with a dialogue of a thousand turns takes a twentieth
+STEPS_MAX = 500_000  # of one rendering: a template with a dialogue of a thousand turns takes a twentieth of this
 LETTERS_OF_A_STEP = 64  # or values: larger results count as several steps
 STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 TOKEN = re.compile(
@@ -30,12 +30,12 @@ TOKEN = re.compile(
     re.DOTALL,
 )
 CONSTANTS = {"true": True, "false": False, "none": None, "True": True, "False": False, "None": None}
-LEVELS = (("+", "-"), ("~",), ("*", "/", "//", "%"), ("**",))  # of operators, those that bind least first
+LEVELS = (("+", "-"), ("~",), ("*", "/", "//", "%"), ("**",))  # of operators, from the lowest precedence
 Expression = Callable[["Scope"], Value]
 
 
 class Scope:
-    """Variables of a part of a template, inside of those of what is around it; and how many steps are left."""
+    """Variables of a part of a template, nested in those of the enclosing part; and the number of steps left."""
 
     def __init__(self, around: Scope | None, values: Mapping[str, Value]):
         self.around, self.values = around, dict(values)
@@ -54,7 +54,7 @@ class Scope:
         """Counts steps.
 
         Raises:
-          DataError: there are too many.
+          DataError: there are too many steps.
         """
         self.steps[0] -= num
         if self.steps[0] < 0:
@@ -62,7 +62,7 @@ class Scope:
 
 
     def made(self, value: Value) -> Value:
-        """Returns a value that was made, whose length counts as steps.
+        """Returns a new value, whose length counts as steps.
 
         Raises:
           DataError: it is too long, or there are too many steps.
@@ -72,10 +72,10 @@ class Scope:
 
 
 class Words:
-    """The words of an expression or a statement, one after the other.
+    """The words of an expression or a statement, in sequence.
 
     Raises:
-      DataError: one is not known. So do the methods, where another word is needed.
+      DataError: a word is unknown. Also raised by the methods, if another word is needed.
     """
 
     def __init__(self, text: str):
@@ -88,16 +88,16 @@ class Words:
             self.words.append((kind, found[found.lastindex or 0]))
 
     def wrong(self) -> DataError:
-        """Returns the error about these words."""
+        """Returns the error message for these words."""
         return DataError(f"the template has {' '.join(self.text.split())[:60]!r}, which is not known here.")
 
     def peek(self, offset: int = 0) -> tuple[str, str]:
-        """Returns the kind and the text of a word to come."""
+        """Returns the kind and the text of a word ahead."""
         place = self.place + offset
         return self.words[place] if place < len(self.words) else ("end", "")
 
     def takes(self, *texts: str) -> str:
-        """Takes the next word if it is one of some, and returns it, or ""."""
+        """Consumes the next word if it is one of some, and returns it, or ""."""
         kind, text = self.peek()
         if kind in ("name", "sign") and text in texts:
             self.place += 1
@@ -105,12 +105,12 @@ class Words:
         return ""
 
     def need(self, text: str) -> None:
-        """Takes a word."""
+        """Consumes the given word."""
         if not self.takes(text):
             raise self.wrong()
 
     def name(self) -> str:
-        """Takes a name."""
+        """Consumes a name."""
         kind, text = self.peek()
         if kind != "name":
             raise self.wrong()
@@ -118,18 +118,18 @@ class Words:
         return text
 
     def whole(self) -> Expression:
-        """Takes an expression that nothing follows."""
+        """Parses an expression that ends the words."""
         found = self.expression()
         self.end()
         return found
 
     def end(self) -> None:
-        """Checks that nothing follows."""
+        """Checks that no word is left."""
         if self.peek()[0] != "end":
             raise self.wrong()
 
     def several(self) -> Expression:
-        """Takes expressions with commas between them: a tuple, if there are any commas."""
+        """Parses expressions separated by commas: a tuple, if there are commas."""
         first = self.expression()
         if self.peek() != ("sign", ","):
             return first
@@ -139,7 +139,7 @@ class Words:
         return lambda scope: tuple(part(scope) for part in parts)
 
     def expression(self) -> Expression:
-        """Takes: A if B else C"""
+        """Parses: A if B else C"""
         value = self.either()
         while self.takes("if"):
             condition, yes = self.either(), value
@@ -148,28 +148,28 @@ class Words:
         return value
 
     def either(self) -> Expression:
-        """Takes: A or B"""
+        """Parses: A or B"""
         value = self.both()
         while self.takes("or"):
             value = choice_of_first(value, self.both(), True)
         return value
 
     def both(self) -> Expression:
-        """Takes: A and B"""
+        """Parses: A and B"""
         value = self.negation()
         while self.takes("and"):
             value = choice_of_first(value, self.negation(), False)
         return value
 
     def negation(self) -> Expression:
-        """Takes: not A"""
+        """Parses: not A"""
         if self.takes("not"):
             value = self.negation()
             return lambda scope: not value(scope)
         return self.comparison()
 
     def comparison(self) -> Expression:
-        """Takes: A < B, or A in B; several of them hold together"""
+        """Parses: A < B, or A in B; a chain of comparisons holds if all do"""
         first, parts = self.operation(0), []
         while True:
             sign = self.takes("==", "!=", "<", ">", "<=", ">=", "in")
@@ -192,7 +192,7 @@ class Words:
         return compared if parts else first
 
     def operation(self, level: int) -> Expression:
-        """Takes: A + B, and what binds more"""
+        """Parses: A + B, and operators of higher precedence"""
         if level == len(LEVELS):
             return self.unary()
         value = self.operation(level + 1)
@@ -201,7 +201,7 @@ class Words:
         return value
 
     def unary(self, takes_filters: bool = True) -> Expression:
-        """Takes: -A, A.b[c](d) | filter is test"""
+        """Parses: -A, A.b[c](d) | filter is test"""
         if sign := self.takes("-", "+"):
             inner = self.unary(False)
             value: Expression = (lambda scope: -inner(scope)) if sign == "-" else lambda scope: +inner(scope)
@@ -220,7 +220,7 @@ class Words:
         return value
 
     def of_test(self) -> Arguments:
-        """Takes the arguments of a test, which may be one without brackets."""
+        """Parses the arguments of a test; a single one needs no parentheses."""
         if self.takes("("):
             return self.arguments()
         kind, text = self.peek()
@@ -231,7 +231,7 @@ class Words:
         return NO_ARGUMENTS
 
     def behind(self, value: Expression) -> Expression:
-        """Takes what is behind a value: .name, [index], (arguments)"""
+        """Parses the suffixes of a value: .name, [index], (arguments)"""
         while sign := self.takes(".", "[", "("):
             if sign == ".":
                 kind, name = self.peek()
@@ -246,7 +246,7 @@ class Words:
         return value
 
     def index(self) -> Expression:
-        """Takes an index or a slice, and the bracket behind it."""
+        """Parses an index or a slice, with its closing bracket."""
         parts: list[Expression | None] = [None]
         while not self.takes("]"):
             if self.takes(":"):
@@ -260,7 +260,7 @@ class Words:
         return lambda scope: slice(*(None if part is None else part(scope) for part in parts))
 
     def arguments(self) -> Arguments:
-        """Takes arguments and the bracket behind them."""
+        """Parses arguments, with their closing parenthesis."""
         places, names = list[Expression](), dict[str, Expression]()
         while not self.takes(")"):
             if self.peek()[0] == "name" and self.peek(1) == ("sign", "="):
@@ -274,7 +274,7 @@ class Words:
         return places, names
 
     def primary(self) -> Expression:
-        """Takes a constant, a variable, a list, a dict, or an expression in brackets."""
+        """Parses a constant, a variable, a list, a dict, or an expression in parentheses."""
         kind, text = self.peek()
         self.place += 1
         if kind == "number":
@@ -309,7 +309,7 @@ class Words:
         raise self.wrong()
 
     def listed(self, bracket: str) -> list[tuple[Expression, bool]]:
-        """Takes expressions up to a bracket; with each, whether a comma follows."""
+        """Parses expressions up to a closing bracket; with each, whether a comma follows."""
         parts = list[tuple[Expression, bool]]()
         while not self.takes(bracket):
             part = self.expression()
@@ -325,13 +325,13 @@ NO_ARGUMENTS: Arguments = ([], {})
 
 
 def unescaped(text: str) -> str:
-    """Returns the characters of a string as it is written."""
+    """Returns the characters of a string literal."""
     found = text[1:-1].encode("ascii", "backslashreplace").decode("unicode-escape")
     return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def constant(value: Value) -> Expression:
-    """Returns a value that is always the same."""
+    """Returns a constant's node."""
     return lambda scope: value
 
 
@@ -356,7 +356,7 @@ def combined(function: Callable[[Value, Value], Value], left: Expression, right:
 
 
 def attribute(owner: Expression, name: str) -> Expression:
-    """Returns: owner.name, a method in the table or an entry of a dict"""
+    """Returns: owner.name, a method of the table or an entry of a dict"""
     return lambda scope: found_in(owner(scope), name, True)
 
 

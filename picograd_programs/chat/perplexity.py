@@ -1,14 +1,14 @@
-"""`picograd perplexity`: how well a language model foretells a text, with its weights as they are and packed in fewer bits.
+"""`picograd perplexity`: how well a language model predicts a text, with its own weights and with weights of fewer bits.
 
-    perplexity = exp(mean loss of a token);    bits per byte = sum of losses / (log(2) bytes)
+    perplexity = exp(mean loss per token);    bits per byte = sum of losses / (log(2) bytes)
 
-A loss is -log(probability) of a token after those before it in its window. Windows of `context` tokens begin at places 0,
-stride, 2 stride, ... of the text, each with the tokens that a text of this model begins with. A token counts once, in the
-first window that has it, so that all but those of the first window have at least `context` - `stride` tokens before them.
-The first token of a text has none and does not count, unless the model begins texts with a token of its own.
+A loss is -log(probability) of a token after those before it in its window. Windows of `context` tokens start at positions
+0, stride, 2 stride, ... of the text, each after the model's start tokens. A token counts once, in its first window, so all
+tokens after the first window have at least `context` - `stride` tokens before them. The first token of a text counts only
+after a start token.
 
 Source: Jelinek et al. 1977, "Perplexity: a measure of the difficulty of speech recognition tasks"; Hugging Face,
-       transformers, "Perplexity of fixed-length models" (windows that overlap).
+       transformers, "Perplexity of fixed-length models" (overlapping windows).
 
 Letters: T positions of a piece, V vocabulary, N tokens of a text.
 """
@@ -40,28 +40,28 @@ from picograd_programs.train.program import check_settings
 
 @dataclass(frozen=True)
 class PerplexitySettings:
-    """Measures how well a language model foretells a text: perplexity of a token, bits for a byte.
+    """Measures how well a language model predicts a text: perplexity per token, bits per byte.
 
-    A token's loss is -log(probability) after all tokens before it in its window. Windows of --context tokens begin every
-    --stride tokens; a token counts once, in the first window that has it.
+    A token's loss is -log(probability) after all tokens before it in its window. Windows of --context tokens start every
+    --stride tokens; a token counts once, in its first window.
     """
 
     text: str = ""  # a text file; or "shakespeare", a megabyte of plays, or "python", source code
     model: str = "smollm2"  # as in picograd chat
     context: int = 512  # tokens of a window
-    stride: int | None = None  # tokens from the begin of a window to that of the next one; or half of --context
-    letters: int = 0  # only so many characters of the text, from its beginning; 0: all
-    # matrices as the files have them, or rounded to blocks of GGUF of eight or four bits a number, or as floats: a row each
+    stride: int | None = None  # tokens between the starts of windows; by default half of --context
+    letters: int = 0  # number of characters from the text's beginning; 0: all
+    # matrices as in the files, or in GGUF's blocks of eight or four bits a number, or as floats: each a row of the table
     pack: tuple[Pack, ...] = ("file",)
 
 
 class Losses:
-    """The losses of tokens of windows, by a plan that reads a piece of one.
+    """The losses of windows' tokens, by a plan that reads a piece of a window.
 
-    speed:  pieces but for the first one, in which the plan is made
+    speed:  speed without the first piece, for which the plan is made
 
     Args:
-      length:  most tokens of a window
+      length:  largest number of tokens of a window
     """
 
     def __init__(self, network: Network, length: int):
@@ -76,7 +76,7 @@ class Losses:
         self.of_piece = of_piece
 
     def of(self, window: Sequence[int]) -> NDArray[np.float64]:
-        """Returns the loss of each token of a window but the first."""
+        """Returns the loss of each token of a window except the first."""
         found = np.zeros(len(window) - 1)
         filled = np.array([*window, *[0] * (self.length + 1 - len(window))], np.int32)
         for at in range(0, len(found), self.piece):
@@ -96,11 +96,11 @@ class Losses:
 def losses_of(
     network: Network, tokens: Sequence[int], start: Sequence[int], context: int, stride: int
 ) -> tuple[NDArray[np.float64], Speed]:
-    """Returns the loss of each token of a text that counts, and how fast it was read.
+    """Returns the loss of each counted token of a text, and the reading speed.
 
     Args:
-      start:    tokens before each window; where there are none, the first token of the text does not count
-      context:  tokens of a window, `start` included
+      start:    start tokens of each window; without them, the first token of the text does not count
+      context:  tokens of a window, including `start`
       stride:   from 1 to `context` - max(1, len(start))
 
     Raises:
@@ -122,14 +122,14 @@ def losses_of(
 
 
 def windows_of(settings: PerplexitySettings, num_start: int, longest: int) -> tuple[int, int]:
-    """Returns the tokens of a window, and those from the begin of one to that of the next.
+    """Returns the number of tokens of a window, and of those between the starts of windows.
 
     Args:
-      num_start:  tokens that each window begins with
-      longest:    most tokens that the model reads
+      num_start:  number of start tokens of each window
+      longest:    largest number of tokens that the model reads
 
     Raises:
-      ArgumentError: the model reads fewer tokens, or windows would leave tokens out.
+      ArgumentError: the model reads fewer tokens, or windows would skip tokens.
     """
     context, most = settings.context, settings.context - max(1, num_start)
     if context > longest:
@@ -144,11 +144,11 @@ def windows_of(settings: PerplexitySettings, num_start: int, longest: int) -> tu
 
 
 def measure(settings: PerplexitySettings) -> int:
-    """Prints a row for each way in which weights are packed; returns 0.
+    """Prints a row for each form of weights; returns 0.
 
     Raises:
-      ArgumentError: there is no text, it has too few tokens, or a number is out of its range.
-      DataError: the text is empty or not UTF-8; or the weights cannot be had, or are of another kind of network.
+      ArgumentError: the text is missing or has too few tokens, or a number is out of its range.
+      DataError: the text is empty or not UTF-8; or the weights are not available, or are of another kind of network.
     """
     check_settings(settings)
     if not settings.text:
@@ -176,5 +176,5 @@ def measure(settings: PerplexitySettings) -> int:
 
 
 def row(*cells: Any) -> str:
-    """Returns cells as a line of a table."""
+    """Formats cells as a line of a table."""
     return f"{cells[0]:8}" + "".join(f"{cell:>17}" for cell in cells[1:])

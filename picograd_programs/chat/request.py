@@ -1,4 +1,4 @@
-"""Requests of clients of OpenAI's interface: each of their entries is done, or refused by name.
+"""Requests of OpenAI's interface: each of their entries is followed, or refused by name.
 
 Source: OpenAI, API reference, "Create chat completion", "Create completion"; "Advanced usage" (penalties).
 """
@@ -18,8 +18,8 @@ from picograd_programs.chat.run import Chat
 from picograd_programs.train.program import check_settings
 
 STOPS_MAX = 4
-ANSWERS_MAX, LIKELIEST_MAX = 16, 20  # of a request: answers, likeliest tokens
-PLAIN_NUM, CHAT_NUM = 16, 512  # most tokens of an answer whose request says nothing of it; the first is OpenAI's
+ANSWERS_MAX, LIKELIEST_MAX = 16, 20  # per request: answers, likeliest tokens per position
+PLAIN_NUM, CHAT_NUM = 16, 512  # default largest number of tokens of an answer; the first is OpenAI's
 SEEDS = 2**64  # a negative seed counts from the end
 PENALTY_MAX, BIAS_MAX = 2.0, 100.0
 TOKEN = re.compile("[0-9]{1,9}")
@@ -30,12 +30,12 @@ OF_BOTH = frozenset({
 })  # fmt: skip
 OF_PLAIN, OF_CHAT = OF_BOTH | {"prompt"}, OF_BOTH | {"messages", "max_completion_tokens", "top_logprobs"}
 OF_VECTORS = frozenset({"model", "input", "encoding_format", "dimensions"})
-# Entries of OpenAI's that change nothing of an answer
+# Entries of OpenAI's without effect on an answer
 HARMLESS = frozenset({
     "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "parallel_tool_calls", "prediction",
 })  # fmt: skip
-# Entries of OpenAI's that are not done, and the value of each that asks for nothing, but for null and empty ones
+# Unsupported entries of OpenAI's, with the value that asks for nothing; null and empty values are also accepted
 NOT_DONE: Mapping[str, Any] = {
     "tools": [], "tool_choice": "none", "functions": [], "function_call": "none", "response_format": {"type": "text"},
     "modalities": ["text"], "audio": {}, "web_search_options": {}, "reasoning_effort": "none", "verbosity": "medium",
@@ -45,20 +45,20 @@ NOT_DONE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Request:
-    """The wish of a client.
+    """A client's request.
 
-    given:       (role, text) of each turn; or the text to be continued
-    choice:      how tokens are drawn
-    num:         most tokens of the answer
-    seed:        of draws
-    streams:     the answer is sent while it is written
-    wants_usage: its last event says how many tokens it took
-    stops:       texts before which the answer ends
-    num_answers: to the same, each drawn with a seed of its own
-    best_of:     answers that are written, of which so many are sent whose tokens have the best mean log-probability
-    likeliest:   tokens whose probabilities are sent with each; None: not even its own
-    penalties:   what a token's logit loses for each time that it is in the answer, and for being there at all
-    bias:        numbers of tokens -> what is added to their logits
+    given:       (role, text) of each turn; or the text to continue
+    choice:      settings of the draws
+    num:         largest number of tokens of the answer
+    seed:        seed of the draws
+    streams:     the answer is sent in pieces as it is written
+    wants_usage: its last event reports the number of tokens
+    stops:       texts that end the answer before them
+    num_answers: number of answers to the same question, each drawn with its own seed
+    best_of:     number of written answers; those with the best mean log-probability per token are sent
+    likeliest:   number of likeliest tokens whose probabilities are sent with each token; None: no probabilities
+    penalties:   decrease of a token's logit for each occurrence in the answer, and for any occurrence
+    bias:        number of a token -> summand of its logit
     """
 
     given: list[tuple[str, str]] | str
@@ -75,20 +75,20 @@ class Request:
     bias: Mapping[int, float] = field(default_factory=dict)
 
     def rules(self, start: int) -> list[Rule]:
-        """Returns the rules that it says for an answer, before which a text has `start` tokens."""
+        """Returns the request's rules for an answer, after `start` tokens of the text."""
         counted = [Counted(*self.penalties, start)] if any(self.penalties) else []
         return [*counted, *([Added(tuple(self.bias), tuple(self.bias.values()))] if self.bias else [])]
 
 
 def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> Request:  # noqa: B008  # is immutable
-    """Returns the request in a body of JSON.
+    """Parses the request in a JSON body.
 
     Args:
-      is_plain:  it has a text to be continued, and else a dialogue
-      plain:     how tokens are drawn where it says nothing
+      is_plain:  it has a text to continue, otherwise a dialogue
+      plain:     default settings of the draws
 
     Raises:
-      ArgumentError: an entry is missing, of another type or out of its range, or asks for something that is not done.
+      ArgumentError: an entry is missing, of another type, out of its range, or asks for something unsupported.
     """
     if not isinstance(body, dict):
         raise ArgumentError("the body must be an object.")
@@ -134,10 +134,10 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
 
 
 def check_names(body: Mapping[str, Any], read: Collection[str]) -> None:
-    """Checks that each entry is read, or changes nothing of an answer: another would be ignored in silence.
+    """Checks that each entry is known, as others would be ignored silently.
 
     Raises:
-      ArgumentError: one is not; or the name of the model is not a text.
+      ArgumentError: an entry is unknown; or the name of the model is not a string.
     """
     if not isinstance(body.get("model", ""), str | None):
         raise ArgumentError(f"model must be a text, got {str(body['model'])[:40]}.")
@@ -155,7 +155,7 @@ def number_of(name: str, value: Any, kind: type) -> Any:
     """Returns a number of a kind, float or int.
 
     Raises:
-      ArgumentError: it is something else.
+      ArgumentError: the value is not of this kind.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
         raise ArgumentError(f"{name} must be {'a number' if kind is float else 'a whole number'}, got {str(value)[:40]}.")
@@ -166,10 +166,10 @@ def number_of(name: str, value: Any, kind: type) -> Any:
 
 
 def bias_of(given: Any) -> dict[int, float]:
-    """Returns numbers that are added to logits, by those of their tokens.
+    """Returns the summands of logits, by their tokens' numbers.
 
     Raises:
-      ArgumentError: it is something else, or out of its range.
+      ArgumentError: the value is of another type, or out of its range.
     """
     found = {}
     for token, value in (given.items() if isinstance(given, dict) else () if given is None else [(given, given)]):
@@ -182,10 +182,10 @@ def bias_of(given: Any) -> dict[int, float]:
 
 
 def likeliest_of(body: Any, is_plain: bool) -> int | None:
-    """Returns how many likeliest tokens are sent with each; None: no probabilities.
+    """Returns how many likeliest tokens to send with each token; None: no probabilities.
 
     Raises:
-      ArgumentError: it is something else, or too many.
+      ArgumentError: the value is of another type, or too large.
     """
     wanted, num = body.get("logprobs"), body.get("logprobs" if is_plain else "top_logprobs")
     if not is_plain and (not isinstance(wanted, bool | None) or num is not None and wanted is not True):
@@ -199,10 +199,10 @@ def likeliest_of(body: Any, is_plain: bool) -> int | None:
 
 
 def prompt_of(prompt: Any) -> str:
-    """Returns the text that is to be continued; it may be in a list.
+    """Returns the text to continue; it may be in a list.
 
     Raises:
-      ArgumentError: it is not text, or there are several.
+      ArgumentError: the value is not a text, or there are several.
     """
     text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
     if not isinstance(text, str) or not text:
@@ -214,7 +214,7 @@ def turns_of(messages: Any) -> list[tuple[str, str]]:
     """Returns role and text of each turn of a dialogue.
 
     Raises:
-      ArgumentError: there are none, or the last is not the user's; or as `turn_of`.
+      ArgumentError: there are no turns, or the last is not the user's; or as `turn_of`.
     """
     if not isinstance(messages, list) or not messages:
         raise ArgumentError("messages must be a list of turns, at least one.")
@@ -225,10 +225,10 @@ def turns_of(messages: Any) -> list[tuple[str, str]]:
 
 
 def turn_of(message: Any) -> tuple[str, str]:
-    """Returns role and text of a turn; a text may be in parts.
+    """Returns role and text of a turn; the text may be in parts.
 
     Raises:
-      ArgumentError: it has none, or a role that is not known.
+      ArgumentError: the text is missing, or the role is unknown.
     """
     role, content = (message.get(name) for name in ("role", "content")) if isinstance(message, dict) else (None, None)
     if role not in ROLES:

@@ -1,4 +1,4 @@
-"""Rules of a text: tokens that must not follow what is written, and others that are less likely for it.
+"""Rules for a text: tokens that must not follow, and tokens with reduced scores.
 
     scores = logits of the next token;    for rule in rules: rule(scores, tokens so far)
 
@@ -19,18 +19,18 @@ import numpy as np
 from picograd.record import Record
 
 Logits = np.ndarray[Any, Any]
-# (V,), all tokens of a text -> changed in place: tokens that must not follow are BARRED
+# (scores (V,), all tokens of a text) -> None; changes scores in place: tokens that must not follow become BARRED
 Rule = Callable[[Logits, Sequence[int]], None]
-BARRED = -1e30  # logit, or log-probability, of a token that is not written
+BARRED = -1e30  # logit or log-probability of a token that must not follow
 
 
 class Discouraged(Record):
-    """Tokens of the text are less likely to follow."""
+    """Reduces the scores of tokens that are in the text."""
 
     factor: float
 
     def __call__(self, scores_V: Logits, text: Sequence[int]) -> None:
-        """Divides their scores by the factor, or multiplies those below 0.
+        """Divides their scores by the factor, or multiplies negative ones.
 
         >>> scores = np.array([1.0, 2.0, -1.0])
         >>> Discouraged(2.0)(scores, [1, 2, 2])
@@ -38,21 +38,21 @@ class Discouraged(Record):
         [1.0, 1.0, -2.0]
         """
         seen = np.unique(np.asarray(text, np.int64))
-        with np.errstate(over="ignore"):  # of tokens that are barred
+        with np.errstate(over="ignore"):  # barred tokens overflow
             scores_V[seen] *= np.where(scores_V[seen] > 0, 1 / self.factor, self.factor)
 
 
 def discouraged(factor: float) -> list[Rule]:
-    """Returns the rule of a penalty for repetition; none where it is 1."""
+    """Returns the rule of a repetition penalty; none for 1."""
     return [] if factor == 1.0 else [Discouraged(factor)]
 
 
 class Counted(Record):
-    """Tokens of an answer are less likely to come again, or more where a number is below 0.
+    """Reduces the scores of tokens in the answer, or increases them for negative numbers.
 
-    frequency:  what a logit loses for each time that its token is in the answer
-    presence:   what it loses if it is there
-    start:      tokens before the answer
+    frequency:  decrease of a logit for each occurrence of its token in the answer
+    presence:   decrease of a logit for any occurrence
+    start:      number of tokens before the answer
     """
 
     frequency: float
@@ -72,7 +72,7 @@ class Counted(Record):
 
 
 class Added(Record):
-    """Numbers are added to the scores of some tokens."""
+    """Adds numbers to the scores of some tokens."""
 
     tokens: tuple[int, ...]
     values: tuple[float, ...]
@@ -83,11 +83,11 @@ class Added(Record):
 
 
 class Barred(Record):
-    """Tokens that are not written.
+    """Excludes tokens.
 
-    always:  anywhere
-    first:   as the first one of an answer
-    start:   tokens before an answer
+    always:  tokens excluded everywhere
+    first:   tokens excluded as the first of an answer
+    start:   number of tokens before an answer
     """
 
     always: tuple[int, ...] = ()
@@ -95,17 +95,17 @@ class Barred(Record):
     start: int = 0
 
     def __call__(self, scores_V: Logits, text: Sequence[int]) -> None:
-        """Bars them."""
+        """Bars the tokens."""
         scores_V[[*self.always, *(self.first if len(text) == self.start else ())]] = BARRED
 
 
 class NoRepeat(Record):
-    """A group of `size` tokens comes once in a text."""
+    """Allows each group of `size` tokens once in a text."""
 
     size: int
 
     def __call__(self, scores_V: Logits, text: Sequence[int]) -> None:
-        """Bars each token that came after the last `size` - 1 tokens before.
+        """Bars each token that earlier followed the last `size` - 1 tokens.
 
         >>> scores = np.zeros(5)
         >>> NoRepeat(2)(scores, [3, 4, 3])
@@ -119,25 +119,25 @@ class NoRepeat(Record):
 
 
 class Least(Record):
-    """A text does not end before it has `num` tokens."""
+    """Keeps a text from ending before it has `num` tokens."""
 
     num: int
     ends: frozenset[int]
 
     def __call__(self, scores_V: Logits, text: Sequence[int]) -> None:
-        """Bars ends of a short text."""
+        """Bars the end tokens of a short text."""
         if len(text) < self.num:
             scores_V[[*self.ends]] = BARRED
 
 
 class EndsWith(Record):
-    """The last token of a text of `num` tokens is `token`."""
+    """Makes `token` the last token of a text of `num` tokens."""
 
     num: int
     token: int
 
     def __call__(self, scores_V: Logits, text: Sequence[int]) -> None:
-        """Bars all others there."""
+        """Bars all others at this position."""
         if len(text) == self.num - 1:
             scores_V[:] = BARRED
             scores_V[self.token] = 0.0

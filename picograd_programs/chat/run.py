@@ -34,30 +34,30 @@ from picograd_programs.nano.run import chat_model
 from picograd_programs.nano.stage import MANNER
 from picograd_programs.train.program import check_settings, option_name
 
-ANSWER = 512  # most tokens of an answer, where nothing says it
-ANSWER_MIN = 16  # tokens that have to be left for an answer
-CONTEXT_MAX = 2**24  # tokens; the memory of a longer text is beyond all machines
-UNSAID = Manner("", {}, (), frozenset())  # of a model whose files say nothing
-# How the numbers of matrices are kept: as in the files, or as blocks of GGUF with eight or four bits, or as floats.
+ANSWER = 512  # default largest number of tokens of an answer
+ANSWER_MIN = 16  # least room for an answer, in tokens
+CONTEXT_MAX = 2**24  # tokens; longer texts exceed any machine's memory
+UNSAID = Manner("", {}, (), frozenset())  # of a model without such files
+# The form of matrices: as in the files, as GGUF's blocks with eight or four bits a number, or as floats.
 Pack = Literal["file", "q8_0", "q4_1", "q4_0", "f16", "f32"]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Settings of the draw of a token. None: as the model's files say, or else as Choice."""
+    """Settings for drawing a token. None: the model's setting, or else Choice's."""
 
-    temperature: float | None = None  # below 1 prefers what is likely; 0 always takes the likeliest; or the model's, 0.2
-    top_k: int | None = None  # draw from the likeliest so many tokens only; 0 is all; or the model's, 0
-    top_p: float | None = None  # draw from the likeliest tokens that together have this probability; or the model's, 0.9
-    # logits of all tokens of the text are divided by it, or multiplied where negative; 1: neither; or the model's, 1.1
+    temperature: float | None = None  # below 1 prefers likely tokens; 0 takes the likeliest; default: the model's, or 0.2
+    top_k: int | None = None  # draw only from this many of the likeliest tokens; 0: all; default: the model's, or 0
+    top_p: float | None = None  # draw only from the likeliest tokens of this total probability; default: the model's, 0.9
+    # divisor of the logits of all tokens of the text, factor of negative ones; 1: no effect; default: the model's, or 1.1
     repetition: float | None = None
 
 
 def choice_of(drawing: Drawing, manner: Manner) -> Choice:
-    """Returns how tokens are drawn: as is wanted, else as the model's files say, else as ever.
+    """Returns the settings of the draws: the given ones, else those of the model's files, else the defaults.
 
     Raises:
-      ArgumentError: a number is out of its range.
+      ArgumentError: a setting is out of its range.
     """
     wanted = {field.name: getattr(drawing, field.name) for field in fields(Drawing)}
     choice = Choice(**{**manner.drawing, **{key: value for key, value in wanted.items() if value is not None}})
@@ -66,10 +66,10 @@ def choice_of(drawing: Drawing, manner: Manner) -> Choice:
 
 
 def search_for(settings: Chat, manner: Manner) -> Search:
-    """Returns how an answer is searched for: as is wanted, else as the model's files say, where they do not draw tokens.
+    """Returns the settings of the search: the given ones, else those of the model's files if they ask for no draws.
 
     Raises:
-      ArgumentError: a number is out of its range.
+      ArgumentError: a setting is out of its range.
     """
     wanted = {"beams": settings.beams, "length_penalty": settings.length_penalty, "no_repeat": settings.no_repeat}
     draws = (manner.drawing.get("temperature", 0.0) if settings.temperature is None else settings.temperature) > 0
@@ -93,36 +93,36 @@ def search_for(settings: Chat, manner: Manner) -> Search:
 
 @dataclass(frozen=True)
 class Chat(Drawing):
-    """Talks with a language model. Ctrl-C ends an answer, an empty line or Ctrl-D the dialogue."""
+    """Talks with a language model. Ctrl-C ends an answer; an empty line or Ctrl-D ends the dialogue."""
 
     # smollm2 (93 MB, for dialogues) or gemma3 (239 MB, continues a text: --raw; under Google's terms), which are fetched
     # the first time; or a GGUF file; or the folder of a model as it is published, with config.json, model.safetensors and
     # tokenizer.json; or the folder of `picograd train nano`. Folders of T5, BART, NLLB answer each text by itself
     model: str = "smollm2"
-    prompt: str = ""  # answer this alone
-    source: str = ""  # language of the prompt, as NLLB and mBART name it: eng_Latn, en_XX; or that of the tokenizer
-    target: str = ""  # language of the answer, as they name it: deu_Latn, de_DE; or the model's
-    raw: bool = False  # continue the prompt as it is, without turns
-    system: str = ""  # what the model is told about its part; without it, what its file says
-    max_tokens: int | None = None  # most tokens of an answer; or the model's, 512
-    # answers that are searched at once for the likeliest whole one, in place of a draw; 1: no search; or the model's, 1
+    prompt: str = ""  # answer only this
+    source: str = ""  # language of the prompt, by NLLB's or mBART's name: eng_Latn, en_XX; default: the tokenizer's
+    target: str = ""  # language of the answer, by the same names: deu_Latn, de_DE; default: the model's
+    raw: bool = False  # continue the prompt as plain text, without turns
+    system: str = ""  # instructions to the model; default: those of its file
+    max_tokens: int | None = None  # largest number of tokens of an answer; default: the model's, or 512
+    # number of beams of a search for the likeliest answer, instead of draws; 1: no search; default: the model's, or 1
     beams: int | None = None
-    length_penalty: float | None = None  # of that search: above 0 prefers long answers; or the model's, 1
-    no_repeat: int | None = None  # a group of so many tokens comes once in a text; 0: it may come again; or the model's, 0
-    context: int = 2048  # most tokens of the dialogue, answers included
-    pack: Pack = "file"  # matrices in memory: as the files have them, or in eight or four bits a number, or as floats
-    seed: int = 0  # of draws
+    length_penalty: float | None = None  # of this search: positive numbers prefer long answers; default: the model's, or 1
+    no_repeat: int | None = None  # allow each group of this many tokens once a text; 0: no limit; or the model's, 0
+    context: int = 2048  # largest number of tokens of the dialogue, including answers
+    pack: Pack = "file"  # form of matrices in memory: as in the files, in eight or four bits a number, or as floats
+    seed: int = 0  # seed of the draws
 
 
 class Dialogue:
-    """A model, its vocabulary, and what was said.
+    """A model, its vocabulary, and the dialogue so far.
 
     Args:
-      texts:   that it has room for, if it does not search: then they are as many as the beams
-      pieces:  as of Plans
+      texts:   number of texts without a search; a search needs as many as beams
+      pieces:  as in Plans
 
     Raises:
-      DataError: the weights cannot be had, or are of another kind of model.
+      DataError: the weights are not available, or are of another kind of model.
     """
 
     def __init__(self, settings: Chat, texts: int = 1, pieces: Sequence[int] = (PIECE,)):
@@ -145,13 +145,13 @@ class Dialogue:
         return described(self.settings.model, self.model, self.reader.length, self.choice, self.search)
 
     def question(self, text: str) -> list[int]:
-        """Returns the tokens of all that was said and of a text: those up to the answer."""
+        """Returns the tokens of the dialogue and a new text, up to the answer."""
         if self.turns is None:
             return [*(self.reader.tokens or self.start), *self.tokenizer.encode(text)]
         return self.turns.dialogue([*self.said, ("user", text)])
 
     def answer(self, text: str) -> None:
-        """Prints the answer to a text as it comes.
+        """Prints the answer to a text while it is written.
 
         Raises:
           ArgumentError: the text does not fit into the context.
@@ -168,10 +168,10 @@ class Dialogue:
 
 
 class TextToText:
-    """A sequence-to-sequence network and its vocabulary, in a folder or a file: each text is answered by itself.
+    """A sequence-to-sequence network and its vocabulary, in a folder or a file; it answers each text separately.
 
     Raises:
-      DataError: it has another network, or is damaged.
+      DataError: the network is of another kind, or damaged.
     """
 
     def __init__(self, settings: Chat):
@@ -198,11 +198,11 @@ class TextToText:
         return described(self.settings.model, self.writer.network, self.writer.longest, self.choice, self.search)
 
     def way(self, num: int | None, choice: Choice, seed: int, draws: bool = False) -> Way:
-        """Returns how an answer is written.
+        """Returns the settings of an answer.
 
         Args:
-          num:    most tokens; None: as the files say
-          draws:  tokens are drawn, also where there is a search
+          num:    largest number of tokens; None: the files' setting
+          draws:  draw tokens even if there is a search
         """
         start = len(self.manner.start)
         most = ANSWER + start if self.lengths.most is None else self.lengths.most
@@ -216,7 +216,7 @@ class TextToText:
         return tokens_of(self.tokenizer, text, has_marks)
 
     def answer(self, text: str) -> None:
-        """Prints the answer to a text as it comes.
+        """Prints the answer to a text while it is written.
 
         Raises:
           ArgumentError: the text has too many tokens.
@@ -229,15 +229,15 @@ class TextToText:
 
 
 def reads_and_writes(model: str) -> bool:
-    """True for the folder or the file of a network with an encoder and a decoder."""
+    """True for the folder or file of a network with encoder and decoder."""
     return is_seq2seq(Path(model)) or is_seq2seq_file(Path(model))
 
 
 def in_languages(settings: Chat, found: PublishedSeq2Seq) -> Manner:
-    """Returns how an answer begins and ends, in the language that is wanted; texts get the mark of theirs.
+    """Returns the start and end tokens of an answer in the requested language; sets the tokenizer's language of texts.
 
     Raises:
-      ArgumentError: the network does not know a language, or needs one that nobody names.
+      ArgumentError: the network does not know a language, or one that it needs is missing.
     """
     manner, languages = found.manner, found.languages
     for option, name in (("source", settings.source), ("target", settings.target)):
@@ -254,7 +254,7 @@ def in_languages(settings: Chat, found: PublishedSeq2Seq) -> Manner:
 
 
 def print_text(stream: Stream, tokens: Iterable[int]) -> list[int]:
-    """Prints the text of tokens as they come, until they end or the user interrupts them; returns those printed."""
+    """Prints the text of tokens as they arrive, until they end or the user interrupts; returns the printed ones."""
     written: list[int] = []
     with suppress(KeyboardInterrupt):
         for token in tokens:
@@ -268,7 +268,7 @@ def described(name: str, model: nn.Module, length: int, choice: Choice, search: 
     """Returns a line about a model.
 
     Args:
-      length:  most tokens of a text
+      length:  largest number of tokens of a text
     """
     numbers, nbytes = extent_of(model)
     drawn = ", ".join(f"{key} {value:g}" for key, value in asdict(choice).items())
@@ -278,7 +278,7 @@ def described(name: str, model: nn.Module, length: int, choice: Choice, search: 
 
 
 def extent_of(model: nn.Module) -> tuple[int, int]:
-    """Returns how many numbers the matrices of a network have, and how many bytes they take."""
+    """Returns the number of elements of a network's matrices, and their bytes."""
     matrices = [part for part in model.modules() if isinstance(part, PackedMatrix)]
     plain = [] if matrices else [*model.parameters()]
     numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices) + sum(part.numel() for part in plain)
@@ -286,15 +286,15 @@ def extent_of(model: nn.Module) -> tuple[int, int]:
 
 
 def opened(name: str, context: int, pack: Pack = "file") -> tuple[Decoder | Nano, Tokenizer, Manner, int]:
-    """Returns a network, its vocabulary, what its files say of dialogues, and the most tokens that it can read.
+    """Returns a network, its vocabulary, its files' settings for dialogues, and the longest text that it reads.
 
     Args:
-      name:     of published weights, of a GGUF file, of a folder of transformers, or of `picograd train nano`
-      context:  most tokens that will be read
+      name:     name of published weights, a GGUF file, a folder of transformers, or a folder of `picograd train nano`
+      context:  largest number of tokens that are read
 
     Raises:
-      ArgumentError: weights of `picograd train nano`, which are in float32, are to be packed.
-      DataError: the weights cannot be had, or are of another kind of network.
+      ArgumentError: weights of `picograd train nano`, which are float32, shall be packed.
+      DataError: the weights are not available, or are of another kind of network.
     """
     packing = "" if pack == "file" else pack.upper()
     folder = Path(name).parent if name.endswith((".safetensors", ".bin", ".json")) else Path(name)
@@ -322,10 +322,10 @@ def opened(name: str, context: int, pack: Pack = "file") -> tuple[Decoder | Nano
 
 
 def check_kind(folder: Path) -> None:
-    """Checks that the network in a folder is not one for another command.
+    """Checks that the network in a folder does not belong to another command.
 
     Raises:
-      DataError: it is.
+      DataError: it belongs to another command.
     """
     name = json_in(folder / "config.json").get("model_type")
     kind = name if isinstance(name, str) else ""
@@ -335,13 +335,13 @@ def check_kind(folder: Path) -> None:
 
 
 def too_long(num: int, before: int, length: int, longest: int) -> str:
-    """Returns the sentence about a text that does not fit.
+    """Returns the error message for a text that does not fit.
 
     Args:
-      num:      tokens of the text
-      before:   tokens of the dialogue so far
-      length:   tokens that fit
-      longest:  tokens that the model can read
+      num:      number of tokens of the text
+      before:   number of tokens of the dialogue so far
+      length:   number of tokens that fit
+      longest:  number of tokens that the model can read
     """
     needed = num + before + ANSWER_MIN
     fact = f"the text has {num:,} tokens, {before:,} were said before, and an answer needs some; {length:,} fit."
@@ -351,7 +351,7 @@ def too_long(num: int, before: int, length: int, longest: int) -> str:
 
 
 def check_options(settings: Chat) -> None:
-    """Checks options that need no model, before it is loaded.
+    """Checks options before the model is loaded.
 
     Raises:
       ArgumentError: a number is out of its range.
@@ -366,10 +366,10 @@ def check_options(settings: Chat) -> None:
 
 
 def chat(settings: Chat) -> int:
-    """Answers one prompt, or holds a dialogue until an empty line or the end of the input; returns 0.
+    """Answers one prompt, or runs a dialogue until an empty line or the end of the input; returns 0.
 
     Raises:
-      PicogradError: the weights cannot be had, or the prompt does not fit.
+      PicogradError: the weights are not available, or the prompt does not fit.
     """
     check_options(settings)
     dialogue = TextToText(settings) if reads_and_writes(settings.model) else Dialogue(settings)

@@ -1,11 +1,11 @@
-"""A search for a likely text: beams, the likeliest texts of each length, of which the best that has ended is the answer.
+"""Beam search: keeps the likeliest texts of each length; the best that has ended is the answer.
 
     score = sum of the log-probabilities of an answer's tokens / length ** length_penalty
 
-Each beam is a text of a network's cache. One that goes on twice is copied to a text whose beam does not go on.
+Each beam is a text of a network's cache. A beam with two continuations is copied over the text of a dropped beam.
 
-Source: Graves 2012, arXiv:1211.3711, algorithm 1; Wu et al. 2016, arXiv:1609.08144, section 7 (a score for each length);
-       Hugging Face, transformers, `generate` (settings, and when the search ends).
+Source: Graves 2012, arXiv:1211.3711, algorithm 1; Wu et al. 2016, arXiv:1609.08144, section 7 (scores by length);
+       Hugging Face, transformers, `generate` (settings, and the end of the search).
 
 Letters: B beams, V vocabulary.
 """
@@ -28,11 +28,11 @@ NEVER = "never"
 class Search(Record):
     """Settings of a search.
 
-    beams:           texts that are kept at each length; 1: there is no search
-    length_penalty:  above 0 prefers long answers, below 0 short ones
-    early_stopping:  True: ends when so many texts have ended; False: when the best text that goes on has a worse score, at
-                     its length, than all of them; "never": when it has a worse one at any length
-    no_repeat:       a group of so many tokens comes once in a text; 0: as often as it does
+    beams:           number of texts that are kept at each length; 1: no search
+    length_penalty:  positive numbers prefer long answers, negative ones short answers
+    early_stopping:  True: ends when `beams` texts have ended; False: when the best unfinished text scores worse, at its
+    length, than all of them; "never": when it scores worse at any length
+    no_repeat:       allow each group of this many tokens once in a text; 0: no limit
     """
 
     beams: int = 1
@@ -41,7 +41,7 @@ class Search(Record):
     no_repeat: int = 0
 
 
-# Field of Search -> its name in generation_config.json, and whether a value is in its range.
+# Field of Search -> its name in generation_config.json, and a test of its value.
 SAID: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "beams": ("num_beams", lambda value: type(value) is int and 1 <= value <= BEAMS_MAX),
     "length_penalty": ("length_penalty", lambda value: type(value) in (int, float) and abs(value) <= PENALTY_MAX),
@@ -51,7 +51,7 @@ SAID: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def search_of(said: Mapping[str, Any]) -> Search:
-    """Returns the settings of a search in a generation_config.json.
+    """Returns the search settings of a generation_config.json.
 
     Raises:
       DataError: a setting is out of its range.
@@ -68,32 +68,32 @@ def search_of(said: Mapping[str, Any]) -> Search:
 
 
 def rules_of(search: Search) -> list[Rule]:
-    """Returns the rules that a search says, for texts that are drawn, too."""
+    """Returns the rules of a search's settings, which also apply to draws."""
     return [NoRepeat(search.no_repeat)] if search.no_repeat else []
 
 
 # ---- the search ----
 class Texts(Protocol):
-    """Texts of a network that go on, a token each at a time.
+    """Unfinished texts of a network, which advance by one token each.
 
-    num:  B
+    num:  number of texts, B
     """
 
     num: int
 
     def copy(self, source: int, target: int) -> None:
-        """Makes a text the same as another."""
+        """Copies one text over another."""
 
     def next(self, tokens_B: Sequence[int]) -> Logits:
-        """Writes a token of each text, and returns the logits (B, V) after them."""
+        """Appends a token to each text, and returns the logits (B, V) after them."""
 
 
 class Beam(Record):
     """A text and its score.
 
-    tokens:  of the answer
-    score:   sum of log-probabilities, of a text that goes on; divided as in the formula above, of one that has ended
-    row:     number of the text that it goes on from
+    tokens:  tokens of the answer
+    score:   sum of log-probabilities; for an ended text, divided as in the formula above
+    row:     number of the text that it continues
     """
 
     tokens: tuple[int, ...]
@@ -105,14 +105,14 @@ def searched(
     texts: Texts, logits_V: Logits, begun: Sequence[int], counted: int, num: int, search: Search,
     rules: Sequence[Rule], ends: Collection[int],
 ) -> Beam:  # fmt: skip
-    """Returns the best answer that the search finds, with the token that ends it, if there is one.
+    """Returns the best answer of the search, with the token that ends it, if there is one.
 
     Args:
-      texts:    of which text 0 has been read up to the answer
-      logits_V: of its next token
+      texts:    texts of the network; text 0 has been read up to the answer
+      logits_V: logits of its next token
       begun:    tokens of that text, for the rules
-      counted:  how many of them count for the length of the answer
-      num:      most tokens of an answer
+      counted:  how many of them count towards the answer's length
+      num:      largest number of tokens of an answer
     """
     live, done = [Beam((), 0.0)], list[Beam]()
     logits_BV = logits_V[None]
@@ -121,7 +121,7 @@ def searched(
             scored(row_V, [*begun, *beam.tokens], rules) + beam.score for beam, row_V in zip(live, logits_BV)
         ])  # fmt: skip
         found = best(scores_BV, live, max(2, 1 + len(ends)) * search.beams)
-        if not found:  # the rules let nothing follow
+        if not found:  # the rules bar all tokens
             break
         has_ended = [length == num or beam.tokens[-1] in ends for beam in found]
         factor = float(length + counted) ** -search.length_penalty
@@ -141,7 +141,7 @@ def searched(
 
 
 def scored(logits_V: Logits, text: Sequence[int] = (), rules: Sequence[Rule] = ()) -> Logits:
-    """Returns log-probabilities (V,) of the next token, those BARRED that must not follow.
+    """Returns log-probabilities (V,) of the next token; tokens that must not follow are BARRED.
 
     Raises:
       DataError: a logit is not finite.
@@ -157,7 +157,7 @@ def scored(logits_V: Logits, text: Sequence[int] = (), rules: Sequence[Rule] = (
 
 
 def best(scores_BV: Logits, live: Sequence[Beam], num: int) -> list[Beam]:
-    """Returns the best continuations of texts by a token, most likely first; those that are barred are left out."""
+    """Returns the best continuations of texts by one token, the likeliest first, without barred ones."""
     flat = scores_BV.ravel()
     likely = np.argpartition(-flat, min(num, len(flat)) - 1)[:num]
     order = likely[np.lexsort((likely, -flat[likely]))]
@@ -166,15 +166,15 @@ def best(scores_BV: Logits, live: Sequence[Beam], num: int) -> list[Beam]:
 
 
 def is_over(possible: float, done: Sequence[Beam], search: Search) -> bool:
-    """True where no text that goes on can be better than those that have ended, or where these are enough."""
+    """True if no unfinished text can beat the ended ones, or if these are enough."""
     return len(done) == search.beams and (search.early_stopping is True or possible <= done[-1].score)
 
 
 def moved(texts: Texts, parents: Sequence[int]) -> list[int]:
-    """Copies texts that go on more than once, and returns the row of each that goes on; the first keeps that of its parent.
+    """Copies texts with several continuations, and returns the row of each beam; the first keeps its parent's.
 
     Args:
-      parents:  row that each goes on from
+      parents:  row that each beam continues
     """
     free = iter([row for row in range(texts.num) if row not in parents])
     rows = list[int]()

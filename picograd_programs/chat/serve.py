@@ -1,13 +1,13 @@
-"""`picograd serve`: a language model behind the addresses that clients of OpenAI's interface ask.
+"""`picograd serve`: a language model for clients of OpenAI's interface.
 
-    GET  /v1/models             its name; also /v1/models/NAME
+    GET  /v1/models             the model's name; also /v1/models/NAME
     POST /v1/chat/completions   an answer to a dialogue, whole or as events while it is written
-    POST /v1/completions        the same for a text that is continued as it is
-    POST /v1/embeddings         vectors of texts, by the encoder that --embed names
+    POST /v1/completions        the same for a plain text that is continued
+    POST /v1/embeddings         embedding vectors of texts, by the encoder of --embed
 
-Several clients may ask at once, and several answers are written together (desk.py); further requests wait in line, and
-beyond a number of them are refused. A text that begins as one before is read from there on, in whole pieces. Only
-this machine is listened to, unless another address is given; then a token is needed.
+Several clients may ask at once, and several answers are written together (desk.py); further requests are queued, and
+refused beyond a limit. A text with the same beginning as an earlier one is read only from its first different piece on. The
+server listens only on this machine, unless another address is given; requests then need a token.
 
 Source: OpenAI, API reference, "Chat completions", "Completions", "Models"; WHATWG, HTML, "Server-sent events".
 """
@@ -52,30 +52,30 @@ from picograd_programs.models.packed import ROWS_MAX
 
 LOOPBACK = ("127.0.0.1", "localhost")
 BODY_NBYTES_MAX = 4 * 2**20
-DISCARDED_MAX = 1000  # parts of a body that is too long
-WAIT_SECONDS = 10  # for a client that sends nothing
-LOOK_SECONDS = 0.5  # between looks whether a client is still there, while no token comes
-INPUTS_MAX = 2048  # texts of a request for vectors
+DISCARDED_MAX = 1000  # parts of a body above the limit
+WAIT_SECONDS = 10  # for a silent client
+LOOK_SECONDS = 0.5  # between checks that a client is still connected, while no token arrives
+INPUTS_MAX = 2048  # texts of a request for embeddings
 CHAT, PLAIN, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
-SHARED = ("model", "context", "pack", "source", "target", "beams", "length_penalty", "no_repeat")  # as picograd chat's
+SHARED = ("model", "context", "pack", "source", "target", "beams", "length_penalty", "no_repeat")  # as in picograd chat
 
 
 @dataclass(frozen=True)
 class Serve:
-    """Answers clients of OpenAI's interface with a language model; Ctrl-C ends it."""
+    """Serves a language model to clients of OpenAI's interface; Ctrl-C ends it."""
 
     model: str = "smollm2"  # as in picograd chat
-    context: int = 2048  # most tokens of a dialogue, answers included
+    context: int = 2048  # largest number of tokens of a dialogue, including answers
     pack: Pack = "file"  # as in picograd chat
-    host: str = "127.0.0.1"  # address to listen at; beyond this machine, requests need a token
-    port: int = 8000  # 0 takes a free one
-    token: str = ""  # that requests must have; without one, a new one is printed where it is needed
-    together: int = 4  # answers that are written at once, up to 8; each has memory for a dialogue
-    waiting: int = 32  # answers that wait for their turn, before further requests are refused
+    host: str = "127.0.0.1"  # listening address; beyond this machine, requests need a token
+    port: int = 8000  # 0 chooses a free port
+    token: str = ""  # token that requests need; by default a new one is printed if needed
+    together: int = 4  # number of simultaneous answers, up to 8; each has memory for a dialogue
+    waiting: int = 32  # number of waiting answers, above which requests are refused
     embed: str = ""  # encoder for /v1/embeddings: minilm, or a folder, as in picograd embed
     source: str = ""  # as in picograd chat
     target: str = ""  # as in picograd chat
-    # as in picograd chat; answers that are searched for are written one after the other
+    # as in picograd chat; answers with a search are written one after the other
     beams: int | None = None
     length_penalty: float | None = None
     no_repeat: int | None = None
@@ -83,9 +83,9 @@ class Serve:
 
 # ---- answers ----
 class UpTo:
-    """A text up to the first of some texts in it; what may become one waits for the next piece.
+    """A text up to the first of some stop texts; the possible beginning of one waits for the next piece.
 
-    is_over:  one of them is there
+    is_over:  a stop text has occurred
 
     >>> text = UpTo(["two", "three"])
     >>> [text.add(piece) for piece in ("one", " t", "wo ", "three")], text.is_over
@@ -96,7 +96,7 @@ class UpTo:
         self.stops, self.kept, self.is_over = stops, "", False
 
     def add(self, piece: str, is_last: bool = False) -> str:
-        """Takes a piece more, and returns the part of the text that is sure by now."""
+        """Appends a piece, and returns the part of the text that is now certain."""
         if self.is_over:
             return ""
         text = self.kept + piece
@@ -111,13 +111,13 @@ class UpTo:
 
 
 class Told(Record):
-    """A token of an answer, with logarithms of probabilities as the model gives them, before anything is preferred.
+    """A token of an answer, with the model's log-probabilities before any settings are applied.
 
-    number:     of the token
-    first:      where its text begins in the answer
-    text:       that it adds to the answer
-    logprob:    its own
-    likeliest:  the likeliest tokens, and theirs
+    number:     number of the token
+    first:      position in the answer where its text starts
+    text:       text that it adds to the answer
+    logprob:    its log-probability
+    likeliest:  the likeliest tokens and their log-probabilities
     """
 
     number: int
@@ -128,22 +128,22 @@ class Told(Record):
 
 
 def logprobs_of(logits_V: Logits) -> Logits:
-    """Returns the logarithms of probabilities, float64."""
+    """Returns the log-probabilities, float64."""
     wide = logits_V.astype(np.float64)
     wide -= wide.max()
     return wide - np.log(np.exp(wide).sum())
 
 
 class Written:
-    """An answer that a desk writes, as the client who waits for it sees it.
+    """An answer in progress, as its waiting client sees it.
 
-    told:    its tokens, where their probabilities are asked for
-    num:     tokens of it
-    reason:  why it ended: "stop", itself or before one of the texts; or "length", since it had all its tokens
-    logprob: sum of those of its tokens, where `sums`
+    told:    its tokens, if their probabilities are requested
+    num:     number of its tokens
+    reason:  why it ended: "stop" (an end token or a stop text), or "length" (the largest number of tokens)
+    logprob: sum of its tokens' log-probabilities, if `sums`
 
     Args:
-      likeliest:  as of Request
+      likeliest:  as in Request
     """
 
     def __init__(self, stream: Stream, stops: Sequence[str], likeliest: int | None, sums: bool = False):
@@ -153,7 +153,7 @@ class Written:
         self.come: SimpleQueue[str | Exception | None] = SimpleQueue()  # pieces of the text; None ends it
 
     def take(self, token: int, logits_V: Logits) -> bool:
-        """Takes a token from the desk; False: the text ends before it."""
+        """Receives a token from the desk; returns False if the text ends before it."""
         self.num += 1
         text = self.stream.text(token)
         if self.sums:
@@ -165,7 +165,7 @@ class Written:
         return not self.text.is_over
 
     def end(self, reason: str | Exception) -> None:
-        """Takes the reason for which the desk ended the answer."""
+        """Receives the desk's reason for the end of the answer."""
         if isinstance(reason, Exception):
             self.come.put(reason)
             return
@@ -174,14 +174,14 @@ class Written:
         self.come.put(None)
 
     def pieces(self, is_awaited: Callable[[], bool] = lambda: True) -> Iterator[str]:
-        """Yields pieces of the text as they come, none empty.
+        """Yields nonempty pieces of the text as they arrive.
 
         Args:
-          is_awaited:  is asked before each, and where none comes for a while; False: the client is gone
+          is_awaited:  called before each piece, and regularly while none arrives; False: the client has left
 
         Raises:
           DataError: the model's numbers are not finite.
-          ConnectionError: the client is gone.
+          ConnectionError: the client has left.
         """
         while True:
             if not is_awaited():
@@ -201,12 +201,12 @@ class Written:
 class Answerer:
     """Answers requests with one model.
 
-    desk:      writes answers, in a thread that begins with the first of them
-    plain:     how tokens are drawn where a request says nothing
-    embedder:  makes vectors of texts, if there is one
+    desk:      writes the answers, in a thread that starts with the first one
+    plain:     default settings of the draws
+    embedder:  computes embeddings of texts, or None
 
     Raises:
-      DataError: as Dialogue.
+      DataError: as in Dialogue.
     """
 
     def __init__(self, settings: Serve):
@@ -225,17 +225,17 @@ class Answerer:
             )  # fmt: skip
         self.name, self.plain = settings.model, self.dialogue.choice
         if self.dialogue.search.beams > 1:
-            self.plain = replace(self.plain, temperature=0.0)  # a search, unless a request says a temperature
+            self.plain = replace(self.plain, temperature=0.0)  # a search, unless a request sets a temperature
         self.thread = threading.Thread(target=self.desk.work, daemon=True)
         self.embedder = embedder_of(settings.embed) if settings.embed else None
         self.names = [settings.model, *([settings.embed] if settings.embed else [])]
 
     def tokens_of(self, request: Request) -> list[int]:
-        """Returns the tokens that are to be continued.
+        """Returns the tokens to continue.
 
         Raises:
-          ArgumentError: the dialogue or the text does not fit into the context; or the request asks for what this model has
-        not.
+          ArgumentError: the dialogue or text does not fit into the context; or the model does not support an entry of the
+          request.
         """
         dialogue, known = self.dialogue, len(self.dialogue.tokenizer.tokens)
         if beyond := [token for token in request.bias if token >= known]:
@@ -260,7 +260,7 @@ class Answerer:
 
     @contextmanager
     def answers(self, request: Request, tokens: Sequence[int]) -> Iterator[list[Written]]:
-        """Has the answers to a request written, each with a seed of its own, until the context is left.
+        """Starts the answers to a request, each with its own seed; their length is limited by the context.
 
         Raises:
           NotTaken: as Desk.ask.
@@ -285,7 +285,7 @@ class Answerer:
                 question.is_wanted = False
 
     def probabilities(self, request: Request, told: Sequence[Told], first: int, past: int) -> dict[str, Any] | None:
-        """Returns the probabilities of tokens whose text begins in a part of an answer, in the request's form."""
+        """Returns the probabilities of tokens whose text starts in a part of an answer, in the request's format."""
         if request.likeliest is None:
             return None
         tokenizer = self.dialogue.tokenizer
@@ -312,17 +312,17 @@ class Answerer:
         ]}  # fmt: skip
 
     def close(self) -> None:
-        """Ends answers after their next token, and those in line."""
+        """Ends the answers in progress after their next token, and the queued ones."""
         self.desk.close()
         if self.thread.ident is not None:
             self.thread.join()
 
 
 def text_of(request: Request, dialogue: TextToText) -> list[int]:
-    """Returns the tokens of a text that is answered by itself.
+    """Returns the tokens of a text that is answered separately.
 
     Raises:
-      ArgumentError: there are several turns, or it is too long.
+      ArgumentError: there are several turns, or the text is too long.
     """
     if not isinstance(request.given, str) and len(request.given) > 1:
         raise ArgumentError("messages must be one turn: this model reads each text by itself.")
@@ -334,21 +334,21 @@ def text_of(request: Request, dialogue: TextToText) -> list[int]:
 
 
 def told(number: int, first: int, text: str, logits_V: Logits, likeliest: int) -> Told:
-    """Returns a token with its probability and those of the likeliest ones."""
+    """Returns a token with its log-probability and those of the likeliest tokens."""
     found = logprobs_of(logits_V)
     best = np.argsort(-found, kind="stable")[:likeliest]
     return Told(number, first, text, float(found[number]), tuple((int(each), float(found[each])) for each in best))
 
 
 def usage_of(num_read: int, answers: Sequence[Written]) -> dict[str, int]:
-    """Returns how many tokens a request took."""
+    """Returns the numbers of tokens of a request."""
     written = sum(each.num for each in answers)
     return {"prompt_tokens": num_read, "completion_tokens": written, "total_tokens": num_read + written}
 
 
 # ---- vectors of texts ----
 def vectors_of(body: Any, embedder: Embedder, name: str) -> dict[str, Any]:
-    """Returns the answer to a request for vectors.
+    """Returns the response to a request for embeddings.
 
     Raises:
       ArgumentError: an entry is missing, or of another type, or a text has no tokens.
@@ -380,10 +380,10 @@ def vectors_of(body: Any, embedder: Embedder, name: str) -> dict[str, Any]:
 
 
 def tokens_of(given: Any, embedder: Embedder) -> list[int]:
-    """Returns the tokens of a text, or those that were given.
+    """Returns the tokens of a text, or the given tokens.
 
     Raises:
-      ArgumentError: it is neither.
+      ArgumentError: the value is neither.
     """
     if isinstance(given, str):
         return embedder.numbers(embedder.manner.default + given, cuts=False)
@@ -395,7 +395,7 @@ def tokens_of(given: Any, embedder: Embedder) -> list[int]:
 
 # ---- the interface ----
 def error_of(message: str, code: str | None = None) -> dict[str, Any]:
-    """Returns the body that says what is wrong."""
+    """Returns the body of an error response."""
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
 
 
@@ -408,7 +408,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version = "picograd"
 
     def do_GET(self) -> None:
-        """The models there are, or the one that is named."""
+        """Sends the list of models, or the named one."""
         names, path = self.answerer.names, self._path()
         entries = {name: {"id": name, "object": "model", "created": 0, "owned_by": "picograd"} for name in names}
         one = path.removeprefix("/v1/models/")
@@ -423,7 +423,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, fact, "model_not_found")
 
     def do_POST(self) -> None:
-        """An answer to a dialogue, or what follows a text."""
+        """Sends an answer to a dialogue, or the continuation of a text."""
         if not self._is_allowed(CHAT, PLAIN, EMBEDDINGS):
             return
         try:
@@ -443,13 +443,13 @@ class Handler(BaseHTTPRequestHandler):
         """Sends an answer.
 
         Raises:
-          PicogradError: as Answerer's methods and Written.pieces, before anything is sent.
-          ConnectionError: the client is gone.
+          PicogradError: as in Answerer's methods and Written.pieces, before the response starts.
+          ConnectionError: the client has left.
         """
         tokens, is_plain = self.answerer.tokens_of(request), isinstance(request.given, str)
         with self.answerer.answers(request, tokens) as answers:
             pieces = answers[0].pieces(self._is_there)
-            first = next(pieces, "")  # raises before anything is sent
+            first = next(pieces, "")  # raises before the response starts
             facts = {
                 "id": f"{'cmpl' if is_plain else 'chatcmpl'}-{secrets.token_hex(8)}",
                 "object": "text_completion" if is_plain else "chat.completion",
@@ -461,7 +461,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._stream(request, facts, len(tokens), answers, all_pieces)
                 return
             choices, pairs = [], [*zip(answers, map("".join, all_pieces))]
-            pairs.sort(key=lambda pair: -pair[0].logprob / max(1, pair[0].num))  # all 0 where nothing is chosen
+            pairs.sort(key=lambda pair: -pair[0].logprob / max(1, pair[0].num))  # all 0 if none is to be chosen
             for index, (answer, text) in enumerate(pairs[: request.num_answers]):
                 said = {"text": text} if is_plain else {"message": {"role": "assistant", "content": text}}
                 found = self.answerer.probabilities(request, answer.told, 0, len(text))
@@ -472,7 +472,7 @@ class Handler(BaseHTTPRequestHandler):
         self, request: Request, facts: dict[str, Any], num_read: int, answers: Sequence[Written],
         all_pieces: Sequence[Iterator[str]],
     ) -> None:  # fmt: skip
-        """Sends answers as events, one after the other; the last event is an error that ends one of them."""
+        """Sends answers as events, one after the other; an error in one of them is the last event."""
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
@@ -505,15 +505,15 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: [DONE]\n\n")
 
     def _is_there(self) -> bool:
-        """Returns whether the client has left its connection open; one that sends no more is taken to be gone."""
+        """Returns whether the client keeps its connection open; one that has closed its side counts as gone."""
         ready, _, _ = select.select([self.connection], [], [], 0)
         return not ready or bool(self.connection.recv(1, socket.MSG_PEEK))
 
     def _embed(self, body: Any) -> None:
-        """Sends the vectors of texts.
+        """Sends the embeddings of texts.
 
         Raises:
-          PicogradError: as `vectors_of`; or there is no encoder.
+          PicogradError: as in `vectors_of`; or the server has no encoder.
         """
         answerer = self.answerer
         if answerer.embedder is None:
@@ -526,21 +526,21 @@ class Handler(BaseHTTPRequestHandler):
         """Returns the JSON of a request.
 
         Raises:
-          ArgumentError: it is too long, not JSON, or not said to be, as what a page in a browser sends without asking.
+          ArgumentError: the body is too long, not JSON, or not labelled so, as requests from a web page without CORS.
         """
         if self.headers.get_content_type() != "application/json":
             raise ArgumentError("Content-Type must be application/json.")
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > BODY_NBYTES_MAX:
-            self._discard()  # one who still sends would not hear the answer
+            self._discard()  # a client that still sends would not read the response
             raise ArgumentError(f"Content-Length must be a number up to {BODY_NBYTES_MAX:,}.")
         try:
             return json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
+        except (ValueError, RecursionError) as error:  # numbers of too many digits raise ValueError
             raise ArgumentError(f"no JSON: {error}.") from None
 
     def _discard(self) -> None:
-        """Reads what a client sends, up to a bound, or until it waits."""
+        """Reads and discards a client's data, up to a limit, or until it pauses."""
         self.connection.settimeout(LOOK_SECONDS)
         with suppress(OSError):
             for _ in range(DISCARDED_MAX):
@@ -548,11 +548,11 @@ class Handler(BaseHTTPRequestHandler):
                     break
 
     def _path(self) -> str:
-        """Returns the address that is asked, without what is behind a question mark."""
+        """Returns the request's path, without the query."""
         return unquote(self.path.partition("?")[0])
 
     def _is_allowed(self, *paths: str) -> bool:
-        """Returns whether a request is of one of these addresses and has the token; refuses it otherwise."""
+        """Returns whether a request has one of these paths and the token; otherwise refuses it."""
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if self.token and not hmac.compare_digest(given.encode(), self.token.encode()):
             self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN")
@@ -580,10 +580,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Answers at one address until it is stopped, each client in a thread; a stream that cannot be sent ends its answer.
+    """Listens at one address until it is stopped, with a thread for each client; a broken stream ends its answer.
 
     Raises:
-      DataError: the address cannot be listened at.
+      DataError: the address is not available.
     """
 
     def __init__(self, settings: Serve, answerer: Answerer):
@@ -595,21 +595,21 @@ class Server(ThreadingHTTPServer):
             raise DataError(fact, "--port names another, 0 takes a free one.") from None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Lets a broken connection be; other errors are shown as they are."""
+        """Ignores broken connections; other errors are printed as usual."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 def chat_of(settings: Serve) -> Chat:
-    """Returns those settings that `picograd chat` has, too."""
+    """Returns the settings that `picograd chat` has, too."""
     return Chat(**{name: getattr(settings, name) for name in SHARED})
 
 
 def serve(settings: Serve) -> int:
-    """Answers requests until Ctrl-C; returns 0.
+    """Serves requests until Ctrl-C; returns 0.
 
     Raises:
-      DataError: the weights cannot be had, or the address cannot be listened at.
+      DataError: the weights or the address are not available.
     """
     check_options(chat_of(settings))
     if not 1 <= settings.together <= ROWS_MAX or settings.waiting < 0:

@@ -1,7 +1,7 @@
-"""Answers to several clients, one after the other: of a network with an encoder, which has one memory of a text, and of
+"""Answers to several clients one after the other: for networks with an encoder, which hold one text in memory, and for
 searches, which need all texts of a network.
 
-A client that leaves ends its answer with the next token; a search is finished first.
+A client that leaves ends its answer at the next token; a search finishes first.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from picograd_programs.chat.desk import Begun, Question, Questions
 from picograd_programs.chat.run import Dialogue, TextToText
 from picograd_programs.chat.search import rules_of
 
-UNTOLD = np.zeros(0)  # logits, which nobody asks for
-Answering = Generator[int, None, str]  # tokens; and why they end: "stop" or "length"
+UNTOLD = np.zeros(0)  # unused logits
+Answering = Generator[int, None, str]  # tokens, then the reason of the end: "stop" or "length"
 
 
 class TurnDesk(Questions[Begun]):
     """Answers questions one at a time.
 
     Args:
-      answer:  begins the answer to a question
-      most:    as of Questions
+      answer:  starts the answer to a question
+      most:    as in Questions
     """
 
     def __init__(self, answer: Callable[[Question], Answering], most: int):
@@ -32,7 +32,7 @@ class TurnDesk(Questions[Begun]):
         self.answer = answer
 
     def step(self) -> None:
-        """Answers the first question in line."""
+        """Answers the first question of the queue."""
         with self.changed:
             self._leave()
             if not self.line:
@@ -41,12 +41,12 @@ class TurnDesk(Questions[Begun]):
         reason: str | Exception
         try:
             reason = self._answer(answer.question)
-        except Exception as error:  # the client's thread raises it
+        except Exception as error:  # raised again in the client's thread
             reason = error
         self._finish(answer, reason)
 
     def _answer(self, question: Question) -> str:
-        """Writes an answer, and returns why it ended."""
+        """Writes an answer, and returns the reason of its end."""
         tokens = self.answer(question)
         while question.is_wanted and self.is_open:
             try:
@@ -60,7 +60,7 @@ class TurnDesk(Questions[Begun]):
 
 
 def by_writer(texts: TextToText, question: Question) -> Answering:
-    """Yields the tokens of an answer of a network with an encoder."""
+    """Yields the tokens of an answer by a network with an encoder."""
     writer, num, choice = texts.writer, 0, question.choice
     length = writer.read(question.tokens)
     way = texts.way(question.num, choice, question.seed, draws=choice.temperature > 0)
@@ -71,7 +71,7 @@ def by_writer(texts: TextToText, question: Question) -> Answering:
 
 
 def by_search(dialogue: Dialogue, question: Question) -> Answering:
-    """Yields the tokens of an answer of a decoder that is searched for; or drawn, where a temperature says so."""
+    """Yields the tokens of a decoder's answer, by a search; or by draws, if a temperature asks for them."""
     reader, num, choice = dialogue.reader, 0, question.choice
     search = replace(dialogue.search, beams=1) if choice.temperature > 0 else dialogue.search
     left = reader.keep(question.tokens, reader.plans.whole(min(reader.same(question.tokens), reader.whole)))

@@ -1,10 +1,10 @@
-"""Turns of a dialogue as tokens, in the form that a model was trained with.
+"""Turns of a dialogue as tokens, in the format of a model's training.
 
     messages -> the template's text -> tokens
 
-A model's files have the form as a template in Jinja. A person's words are encoded as plain text, so that no message can
-forge the mark of another turn: marks in it are broken before the template is rendered, and whole again where none is looked
-for. An answer that a network has written keeps its tokens, so that its cache goes on being right.
+A model's files contain the format as a template in Jinja. A user's words are encoded as plain text, so that no message can
+forge the mark of another turn: marks in it are broken up before the template is rendered, and restored in plain text. An
+answer of the network keeps its tokens, so that the cache stays valid.
 
 Source: Hugging Face, transformers, `apply_chat_template` (variables of a template).
 """
@@ -21,19 +21,19 @@ from picograd_programs.chat.jinja import Template
 from picograd_programs.chat.search import Search
 from picograd_programs.data.bpe import Tokenizer
 
-# Characters that Unicode keeps out of texts; a template does nothing with them.
-BREAK, ANSWER = "\ufdd0", "\ufdd1"  # breaks a mark in a message; is an answer whose tokens are known
+# Unicode's noncharacters, which templates leave unchanged.
+BREAK, ANSWER = "\ufdd0", "\ufdd1"  # splits a mark in a message; stands for an answer with known tokens
 
 
 class Manner(Record):
-    """The template and the marks of a model, by its files.
+    """The template and the marks of a model, from its files.
 
-    template:  in Jinja; "": it knows no dialogues
+    template:  in Jinja; "": the model has no dialogues
     names:     of the first and the last token of a text, bos_token and eos_token, for the template
-    start:     tokens that a dialogue begins with if its template does not say it
+    start:     start tokens of a dialogue, if the template does not write them
     ends:      tokens that end a text
-    drawing:   settings of the draw of tokens, by the names of `Choice`; those that are not there: as without files
-    search:    settings of a search in place of draws
+    drawing:   settings of the draws, by `Choice`'s names; missing ones have the defaults
+    search:    settings of a search instead of draws
     """
 
     template: str
@@ -45,13 +45,13 @@ class Manner(Record):
 
 
 def manner_of(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> Manner:
-    """Returns the manner that the metadata of a GGUF file describe; numbers beyond the vocabulary do not count."""
+    """Returns the manner in the metadata of a GGUF file; token numbers outside the vocabulary are ignored."""
 
     def number(name: str) -> list[int]:
         value = metadata.get(f"tokenizer.ggml.{name}_token_id")
         return [value] if isinstance(value, int) and 0 <= value < len(tokenizer.tokens) else []
 
-    is_llama_3 = metadata.get("tokenizer.ggml.pre") == "llama-bpe"  # whose files need not say it, as llama.cpp knows it
+    is_llama_3 = metadata.get("tokenizer.ggml.pre") == "llama-bpe"  # files may omit a turn's end, as llama.cpp does
     begins = metadata.get("tokenizer.ggml.add_bos_token", is_llama_3)
     template = metadata.get("tokenizer.chat_template")
     names = {f"{name}_token": tokenizer.tokens[n] for name in ("bos", "eos") for n in number(name)}
@@ -65,7 +65,7 @@ class Turns:
     ends:  tokens that end an answer
 
     Raises:
-      DataError: the model knows no dialogues, or its template has a part of Jinja that is not known here.
+      DataError: the model has no dialogues, or its template uses an unsupported part of Jinja.
     """
 
     def __init__(self, manner: Manner, tokenizer: Tokenizer):
@@ -82,13 +82,13 @@ class Turns:
             raise DataError(error.fact, hint) from None
 
     def dialogue(self, messages: Sequence[tuple[str, str | Sequence[int]]]) -> list[int]:
-        """Returns the tokens of a dialogue up to the answer.
+        """Returns the tokens of a dialogue up to the next answer.
 
         Args:
-          messages:  role of each turn, and its text, or the tokens of an answer that was written; the last is a person's
+          messages:  role of each turn, with its text, or the tokens of a written answer; the last is the user's
 
         Raises:
-          ArgumentError: the template refuses these roles, or their order.
+          ArgumentError: the template rejects these roles, or their order.
         """
         texts = [text if isinstance(text, str) else self.tokenizer.decode(text) for _, text in messages]
         answers = [text for _, text in messages if not isinstance(text, str)]
@@ -99,10 +99,10 @@ class Turns:
         written = iter(part for part, (_, text) in zip(broken, messages) if not isinstance(text, str))
         if answers and re.sub(ANSWER, lambda _: next(written), found := self._rendered(roles, kept)) == whole:
             return self._encoded(found, answers)
-        return self._encoded(whole, [])  # the template does something with answers
+        return self._encoded(whole, [])  # the template changes answers
 
     def question(self, text: str) -> list[int]:
-        """Returns the tokens of a dialogue that begins with a person's question, up to the answer."""
+        """Returns the tokens of a dialogue that starts with a user's question, up to the answer."""
         return self.dialogue([("user", text)])
 
     def _broken(self, text: str) -> str:
@@ -124,7 +124,7 @@ class Turns:
         return numbers if numbers[: len(start)] == start else start + numbers
 
     def _mark_of_end(self) -> list[int]:
-        """Returns the control token that the template writes behind an answer, if it is one."""
+        """Returns the control token that the template writes after an answer, if it is one."""
         try:
             text = self._rendered(["user", "assistant"], ["?", ANSWER], asks=False)
         except ArgumentError:

@@ -1,7 +1,6 @@
-"""Texts that a sequence-to-sequence network writes about others: T5 translates, sums up or answers, as a text asks it.
+"""Texts that a sequence-to-sequence network writes from others, such as T5's translations, summaries and answers.
 
-Each text is read by itself, padded to a power of two, so that few plans serve all; one plan more serves every token that
-is written.
+Each text is read alone, padded to a power of two, so that few plans suffice; one more plan serves every written token.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from picograd_programs.chat.turns import Manner
 from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.models.seq2seq import Seq2Seq
 
-READ_MIN = 16  # positions that shorter texts are padded to
-BEGIN_PIECE = 32  # tokens that an answer begins with and that are read at once, where they are as many
+READ_MIN = 16  # shorter texts are padded to this many positions
+BEGIN_PIECE = 32  # start tokens of an answer that are read at once, if there are as many
 
 
 class Way(Record):
-    """The way in which an answer is written.
+    """Settings of an answer.
 
-    num:      most tokens of it
-    choice:   how tokens are drawn
-    rules:    of the text
-    search:   takes the place of draws where it has beams, as many as the writer has texts
-    counted:  how many of the tokens that an answer begins with count for its length
-    seed:     of the draws
+    num:      largest number of tokens
+    choice:   settings of the draws
+    rules:    rules for the text
+    search:   replaces draws if it has beams, as many as the writer has texts
+    counted:  how many of the start tokens count towards the answer's length
+    seed:     seed of the draws
     """
 
     num: int
@@ -48,15 +47,15 @@ class Way(Record):
 
 
 class Writer:
-    """The plans of a network, its memory of the text that it has read, and its cache of the texts that it writes.
+    """The plans of a network, its memory of the encoded text, and its cache of the written texts.
 
-    num_drawn:        tokens of the latest answer, its end among them
-    log_probability:  sum of theirs
+    num_drawn:        number of tokens of the latest answer, including its end
+    log_probability:  sum of their log-probabilities
 
     Args:
-      longest:  most tokens of a text that is written, and of one that is read
-      read:     most positions of the memory, if they are not as many
-      num:      texts that are written at once, about the same memory
+      longest:  largest number of tokens of a written text, and of a read one
+      read:     largest number of positions of the memory, if it differs
+      num:      number of simultaneously written texts about the same memory
     """
 
     def __init__(self, network: Seq2Seq, longest: int, read: int | None = None, num: int = 1):
@@ -89,7 +88,7 @@ class Writer:
         self.write_piece = write_piece
 
     def read(self, tokens: Sequence[int]) -> int:
-        """Reads a text into the memory; returns its length in tokens.
+        """Encodes a text into the memory; returns its number of tokens.
 
         Raises:
           ArgumentError: it has no tokens, or too many.
@@ -106,11 +105,11 @@ class Writer:
         return length
 
     def rows(self, tokens_B: Sequence[int], place: int, length: int) -> Logits:
-        """Returns the logits (B, V) after a token of each text that is written.
+        """Returns the logits (B, V) after a token of each written text.
 
         Args:
-          place:   of the tokens, from 0
-          length:  positions of the memory that are filled
+          place:   position of the tokens, from 0
+          length:  number of filled positions of the memory
         """
         start = time.perf_counter()
         with no_grad():
@@ -121,19 +120,19 @@ class Writer:
         return found
 
     def logits(self, token: int, place: int, length: int) -> Logits:
-        """Returns the logits (V,) after a token of the only text that is written; as `rows`."""
+        """Returns the logits (V,) after a token of the only written text; as `rows`."""
         return self.rows([token] * self.num, place, length)[0]
 
     def begin(self, tokens: Sequence[int], length: int) -> Logits:
-        """Writes the tokens that an answer begins with, the same of each text, and returns the logits (V,) after them.
+        """Writes the start tokens of an answer in each text, and returns the logits (V,) after them.
 
         Args:
-          length:  positions of the memory that are filled
+          length:  number of filled positions of the memory
         """
         if not BEGIN_PIECE <= len(tokens) <= self.longest:
             return [self.logits(token, place, length) for place, token in enumerate(tokens)][-1]
         for at in range(0, len(tokens), BEGIN_PIECE):
-            first = min(at, self.longest - BEGIN_PIECE)  # at the end of the cache with tokens that were written
+            first = min(at, self.longest - BEGIN_PIECE)  # at the end of the cache some tokens are written twice
             part = tokens[first : first + BEGIN_PIECE]
             row, last = [*part, *[0] * (BEGIN_PIECE - len(part))], Tensor([len(part) - 1])
             with no_grad():
@@ -142,11 +141,11 @@ class Writer:
         return logits.numpy()[0]
 
     def write(self, length: int, manner: Manner, way: Way) -> Iterator[int]:
-        """Yields the tokens of an answer, without those that begin and end it.
+        """Yields the tokens of an answer, without its start and end tokens.
 
         Args:
-          length:  positions of the memory that are filled
-          manner:  the tokens that begin and that end an answer
+          length:  number of filled positions of the memory
+          manner:  start and end tokens of an answer
         """
         self.write_speed, self.log_probability, self.num_drawn, written = Speed(), 0.0, 0, [*manner.start]
         past = min(len(written) + way.num, self.longest)
@@ -172,10 +171,10 @@ class Writer:
             logits = self.logits(token, len(written) - 1, length)
 
     def _searched(self, logits: Logits, length: int, manner: Manner, way: Way, num: int) -> list[int]:
-        """Returns the tokens of an answer that is searched for.
+        """Returns the tokens of an answer found by a search.
 
         Args:
-          logits:  after the tokens that it begins with
+          logits:  logits after the start tokens
         """
         rules = [*discouraged(way.choice.repetition), *way.rules]
         beams = Beams(self, len(manner.start), length)
@@ -186,34 +185,34 @@ class Writer:
 
 
 class Beams:
-    """The texts of a writer, all of one length, that a search writes.
+    """Texts of a writer, of equal length, written by a search.
 
     Args:
-      place:   behind those that were written
-      length:  positions of the memory that are filled
+      place:   position after the written tokens
+      length:  number of filled positions of the memory
     """
 
     def __init__(self, writer: Writer, place: int, length: int):
         self.writer, self.place, self.length, self.num = writer, place, length, writer.num
 
     def copy(self, source: int, target: int) -> None:
-        """Makes a text the same as another."""
+        """Copies one text over another."""
         writer = self.writer
         with no_grad():
             writer.copy_text(writer.source.bind(source), writer.target.bind(target), writer.place.bind(self.place - 1))
 
     def next(self, tokens_B: Sequence[int]) -> Logits:
-        """Writes a token of each text, and returns the logits (B, V) after them."""
+        """Appends a token to each text, and returns the logits (B, V) after them."""
         found = self.writer.rows(tokens_B, self.place, self.length)
         self.place += 1
         return found
 
 
 def tokens_of(tokenizer: Tokenizer, text: str, has_marks: bool) -> list[int]:
-    """Returns the tokens of a text, with those before and behind each text.
+    """Returns the tokens of a text, with the tokenizer's start and end tokens.
 
     Args:
-      has_marks:  a name of a token in the text, such as T5's gap "<extra_id_0>", becomes that token
+      has_marks:  names of tokens in the text, such as T5's gap "<extra_id_0>", become these tokens
     """
     inner = tokenizer.encode_marked(text) if has_marks else tokenizer.encode(text)
     return [*tokenizer.start, *inner, *tokenizer.end]

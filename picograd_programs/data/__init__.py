@@ -1,4 +1,4 @@
-"""Data sets, each found or fetched by name and checked by digest.
+"""Data sets, found or fetched by name and checked by digest.
 
 In:    PICOGRAD_DATA, the cache folder, the network
 Out:   NumPy arrays and lists of strings

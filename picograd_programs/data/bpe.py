@@ -1,9 +1,9 @@
-"""BPE: text as numbers of tokens and back, with the vocabulary of a GGUF file.
+"""BPE: encodes text as tokens and decodes it, with the vocabulary of a GGUF file.
 
-A text is a row of symbols; the neighbours that come first in an order become one symbol, again and again; what is left
-are tokens. There are two families: one cuts a text into words by a pattern and takes their bytes as symbols, in the
-order of a list of pairs; the other takes the characters of the whole text, in the order of scores of tokens. Control
-tokens, such as the end of a turn, are given by name only: text that a person writes never becomes one.
+A text is a sequence of symbols; the adjacent pair of the least rank becomes one symbol, again and again; the remaining
+symbols are tokens. There are two families: one splits a text into words by a pattern and uses their bytes as symbols, with
+ranks by a list of pairs; the other uses the characters of the whole text, with ranks by scores of tokens. Control tokens,
+such as the end of a turn, are given by name only: a user's text never becomes one.
 
 Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909 (merges); Radford et al. 2019, "Language models are unsupervised
        multitask learners" (bytes, the first pattern).
@@ -32,15 +32,15 @@ OF_CASES = (  # a word ends before a capital letter
     rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]*[{LOWER}]+%s|[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]+[{LOWER}]*%s"
     r"|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-PATTERNS = {  # by the name that `tokenizer.ggml.pre` has
+PATTERNS = {  # by the name in `tokenizer.ggml.pre`
     "gpt-2": GPT_2,
-    "smollm": r"\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+",  # digits end texts
+    "smollm": r"\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+",  # digits separate texts
     "llama-bpe": MODERN % "{1,3}",
     "qwen2": MODERN % "",
     "gpt-4o": OF_CASES % (SHORT, SHORT, "{1,3}"),
     "tekken": OF_CASES % ("", "", ""),
 }
-ALIASES = {  # other names of files whose words are cut so
+ALIASES = {  # other names of files with the same splitting
     "gpt-2": ("default", "olmo", "mpt", "phi-2"), "smollm": ("starcoder", "refact", "codeshell", "command-r"),
     "llama-bpe": ("dbrx", "smaug-bpe"),
 }  # fmt: skip
@@ -48,7 +48,7 @@ PATTERNS |= {alias: PATTERNS[name] for name, aliases in ALIASES.items() for alia
 
 
 def letters_of_bytes() -> list[str]:
-    """Returns the character that each byte has in a vocabulary: itself if it is visible, else one from 256 on."""
+    """Returns the character of each byte in a vocabulary: itself if it is visible, else one from 256 on."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = iter(range(256, 512))
     return [chr(byte if byte in visible else next(hidden)) for byte in range(256)]
@@ -60,16 +60,16 @@ BYTE_OF = {letter: byte for byte, letter in enumerate(LETTER_OF)}
 
 # ---- tokens ----
 class Tokenizer:
-    """A vocabulary: numbers of tokens as text. Subclasses encode.
+    """A vocabulary, which decodes tokens; subclasses encode.
 
-    tokens:       texts; the number of a token is its place
-    kinds:        of each: 1 is text, 3 a control token, 4 text that is always one token, 6 a byte
+    tokens:       texts of the tokens, by their numbers
+    kinds:        kind of each: 1 text, 3 control token, 4 text that is always one token, 6 byte
     control:      numbers of the control tokens
-    start, end:   tokens that go before and behind a text that is not a dialogue
-    drops_spaces: most spaces that the first token of a written text loses, since they are not there
+    start, end:   tokens before and after a text that is not a dialogue
+    drops_spaces: number of spaces that a decoded text's first token loses, as encoding adds them
 
     Raises:
-      DataError: kinds are not as many as tokens.
+      DataError: the numbers of tokens and kinds differ.
     """
 
     start: Sequence[int] = ()
@@ -83,7 +83,7 @@ class Tokenizer:
         self.control = {token: number for token, number in self.of_kind(CONTROL).items() if token}
 
     def of_kind(self, *kinds: int) -> dict[str, int]:
-        """Returns the numbers of tokens of some kinds."""
+        """Returns the numbers of the tokens of some kinds."""
         return {token: number for number, token in enumerate(self.tokens) if self.kinds[number] in kinds}
 
     def encode(self, text: str) -> list[int]:
@@ -95,13 +95,13 @@ class Tokenizer:
         raise NotImplementedError
 
     def encode_marked(self, text: str, hidden: str = "") -> list[int]:
-        """Returns the tokens of a text in which control tokens stand for themselves.
+        """Encodes a text in which the names of control tokens stand for them.
 
         Args:
-          hidden:  is taken out of what is between control tokens: in the midst of one's name, it makes it plain text
+          hidden:  is removed from text between control tokens; inside a control token's name, it makes the name plain text
 
         Raises:
-          DataError: as `encode`.
+          DataError: as in `encode`.
         """
         numbers: list[int] = []
         for place, part in enumerate(self.marks.split(text)):
@@ -110,25 +110,25 @@ class Tokenizer:
 
     @cached_property
     def marks(self) -> re.Pattern[str]:
-        """The pattern of names of control tokens, the longest first; a group."""
+        """The pattern of control tokens' names, the longest first, as a group."""
         return re.compile(f"({'|'.join(map(re.escape, sorted(self.control, key=len, reverse=True))) or '(?!)'})")
 
     def bytes_of(self, number: int) -> bytes:
-        """Returns the bytes of a token; a control token has none."""
+        """Returns the bytes of a token; none for a control token."""
         raise NotImplementedError
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """Returns the text of some tokens; bytes that are not UTF-8 become U+FFFD."""
+        """Decodes tokens; bytes that are not UTF-8 become U+FFFD."""
         stream = self.stream()
         return "".join(map(stream.text, numbers)) + stream.rest()
 
     def stream(self) -> Stream:
-        """Returns a decoder of tokens that come one by one."""
+        """Returns a decoder for tokens that arrive one by one."""
         return Stream(self)
 
 
 class Stream:
-    """Text of tokens that come one by one: a character is given when all its bytes are there."""
+    """Decodes tokens one by one; a character is returned when all its bytes have arrived."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer, self.decoder = tokenizer, codecs.getincrementaldecoder("utf-8")("replace")
@@ -142,17 +142,17 @@ class Stream:
         return self.decoder.decode(data)
 
     def rest(self) -> str:
-        """Returns the rest at the end: U+FFFD for half a character."""
+        """Returns the rest at the end: U+FFFD for an incomplete character."""
         return self.decoder.decode(b"", final=True)
 
 
 def merged(symbols: list[str], rank: Callable[[str, str], float | None]) -> list[str]:
-    """Returns symbols with neighbours joined, the least rank first, of equal ones the leftmost, until no pair has a rank.
+    """Merges adjacent symbols, the pair of least rank first, the leftmost of equal ones, until no pair has a rank.
 
     >>> merged(list("abab"), lambda a, b: {"ab": 0, "aba": 1}.get(a + b))
     ['ab', 'ab']
     """
-    parts: list[str | None] = [*symbols]  # None where a part has joined the one before it
+    parts: list[str | None] = [*symbols]  # None for a part merged into the one before it
     after, before = [*range(1, len(parts) + 1)], [*range(-1, len(parts) - 1)]
     waiting: list[tuple[float, int, str, str]] = []
 
@@ -169,7 +169,7 @@ def merged(symbols: list[str], rank: Callable[[str, str], float | None]) -> list
         _, i, left, right = heappop(waiting)
         j = after[i]
         if parts[i] != left or j >= len(parts) or parts[j] != right:
-            continue  # one of them has been joined with another
+            continue  # one of them has been merged since
         parts[i], parts[j], after[i] = left + right, None, after[j]
         if after[j] < len(parts):
             before[after[j]] = i
@@ -180,16 +180,16 @@ def merged(symbols: list[str], rank: Callable[[str, str], float | None]) -> list
 
 # ---- words of bytes, with ranked pairs ----
 class ByteLevel(Tokenizer):
-    """Words as bytes, joined by merges.
+    """Byte-level BPE: words as bytes, joined by merges.
 
     Args:
-      tokens, kinds:  as Tokenizer
-      merges:         pairs of neighbours "a b", those that become one symbol first
-      pattern:        name of the one that cuts words: "smollm"
-      takes_words:    a word that is a token is one, whatever the merges say; None: if it is cut as in Llama 3 or Nemo
+      tokens, kinds:  as in Tokenizer
+      merges:         adjacent pairs "a b", in the order of their ranks
+      pattern:        name of the pattern that splits words: "smollm"
+      takes_words:    a word that is a token becomes it, regardless of merges; None: for the patterns of Llama 3 and Nemo
 
     Raises:
-      DataError: as Tokenizer, a merge is not a pair, or there is no such pattern.
+      DataError: as in Tokenizer; or a merge is not a pair, or the pattern is unknown.
 
     >>> letters = [*LETTER_OF, "lo", "low", "<end>"]
     >>> tokenizer = ByteLevel(letters, ["l o", "lo w"], [1] * 258 + [3], "gpt-2")
@@ -212,11 +212,11 @@ class ByteLevel(Tokenizer):
         if wrong := [merge for merge, pair in zip(merges, pairs) if len(pair) != 2]:
             raise DataError(f"the file has the merge {wrong[0][:40]!r}, which is not a pair.")
         self.rank_of = {pair: rank for rank, pair in enumerate(pairs)}
-        self.known: dict[str, list[int]] = {}  # words that were met
+        self.known: dict[str, list[int]] = {}  # cache of words
 
     def encode(self, text: str) -> list[int]:
         """As Tokenizer."""
-        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
+        text = text.encode("utf-8", "replace").decode()  # lone surrogates have no bytes
         numbers: list[int] = []
         for word in self.pattern.findall(text):
             if word not in self.known:
@@ -242,21 +242,21 @@ class ByteLevel(Tokenizer):
 
 
 # ---- characters, with scored tokens ----
-SPACE = "\u2581"  # stands for a space in SentencePiece's vocabularies
+SPACE = "\u2581"  # replaces spaces in SentencePiece's vocabularies
 
 
 class Pieces(Tokenizer):
-    """SentencePiece's BPE: characters of a whole text, neighbours joined where the result is the token of most score.
+    """SentencePiece's BPE: characters of a whole text; the adjacent pair that forms the token of highest score is merged.
 
-    A character that is not a token is written as its bytes.
+    A character without a token is written as its bytes.
 
     Args:
-      tokens, kinds:  as Tokenizer
-      scores:         of each token
-      adds_space:     a text begins with a space that is not there
+      tokens, kinds:  as in Tokenizer
+      scores:         score of each token
+      adds_space:     a space is added before a text
 
     Raises:
-      DataError: as Tokenizer, or scores are not as many as tokens.
+      DataError: as in Tokenizer; or the numbers of scores and tokens differ.
 
     Source: Kudo, Richardson 2018, arXiv:1808.06226.
 

@@ -1,10 +1,10 @@
-"""Byte-level BPE, learned from a text: the pair of neighbours met most often becomes one token, again and again.
+"""Learns a byte-level BPE from a text: the most frequent adjacent pair becomes one token, again and again.
 
-A text counts as its different words, each with how often it is there, since no token reaches over the end of a word
-(bpe.py cuts them). A merge changes the words that have its pair alone: pairs are counted once, then kept up to date, and
-the most frequent is on top of a heap whose entries are checked against the counts when they get there.
+A text is represented by its distinct words and their counts, since no token crosses the end of a word (bpe.py splits
+them). A merge changes only the words with its pair: pairs are counted once, then updated, and the most frequent is on top
+of a heap whose entries are checked against the counts when they reach the top.
 
-Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; counts are kept up to date as in its section 3.2.
+Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; its section 3.2 (updated counts).
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from picograd_programs.data.bpe import CONTROL, LETTER_OF, PATTERNS, TEXT, ByteL
 from picograd_programs.data.patterns import compiled
 
 Pair = tuple[int, int]
-MET_MIN = 2  # a pair that is met once is not a pattern
+MET_MIN = 2  # a pair that occurs once is not a pattern
 
 
 def learned_bpe(
     texts: Iterable[str], vocabulary: int, pattern: str = "smollm", control: Sequence[str] = ("<|endoftext|>",)
 ) -> ByteLevel:
-    """Returns a tokenizer of `vocabulary` tokens: 256 bytes, merges learned from texts, and control tokens.
+    """Returns a tokenizer of `vocabulary` tokens: 256 bytes, learned merges, and control tokens.
 
-    Where pairs are met equally often, the one whose tokens are older is merged first. Where no pair is left that is met
-    twice, the vocabulary stays smaller.
+    Among equally frequent pairs, the one with older tokens is merged first. If no pair occurs twice, the vocabulary stays
+    smaller.
 
     Args:
-      texts:       in any language
-      vocabulary:  V, most tokens
-      pattern:     name of the one that cuts words, in bpe.PATTERNS
-      control:     names of tokens that no text becomes, the last of the vocabulary
+      texts:       texts in any language
+      vocabulary:  V, largest number of tokens
+      pattern:     name of a pattern that splits words, in bpe.PATTERNS
+      control:     names of control tokens, the last of the vocabulary
 
     Raises:
-      ArgumentError: the vocabulary has no room for the bytes, the control tokens and one merge; there is no such pattern;
-                     a control token has two places.
-      DataError: there is no text.
+      ArgumentError: the vocabulary is too small for the bytes, the control tokens and one merge; the pattern is unknown;
+      or a control token occurs twice.
+      DataError: the text is empty.
 
     >>> tokenizer = learned_bpe(["low lower lowest"], 260)
     >>> tokenizer.tokens[256:]
@@ -59,14 +59,14 @@ def learned_bpe(
     counts = words_of(texts, pattern)
     if not counts:
         raise DataError("a vocabulary cannot be learned from an empty text.")
-    letters = sorted(LETTER_OF)  # by code point, the order in which ties are decided
+    letters = sorted(LETTER_OF)  # by code point, which also decides ties
     tokens, merges = learned_merges(counts, letters, vocabulary - len(control))
     kinds = [TEXT] * len(tokens) + [CONTROL] * len(control)
     return ByteLevel([*tokens, *control], merges, kinds, pattern)
 
 
 def words_of(texts: Iterable[str], pattern: str) -> Counter[str]:
-    """Returns how often each word is met, bytes written as letters."""
+    """Returns the count of each word, with bytes written as letters."""
     cut, counts = compiled(PATTERNS[pattern]), Counter[str]()
     for text in texts:
         counts.update(match[0] for match in cut.finditer(text.encode("utf-8", "replace").decode()))
@@ -74,19 +74,19 @@ def words_of(texts: Iterable[str], pattern: str) -> Counter[str]:
 
 
 def learned_merges(counts: Counter[str], letters: Sequence[str], most: int) -> tuple[list[str], list[str]]:
-    """Returns tokens, the letters first, and the merges "a b" that made the others, in their order.
+    """Returns tokens, the letters first, and the merges "a b" of the others, in order.
 
     Args:
-      counts:   how often each word is met
-      letters:  of which the words consist
-      most:     tokens
+      counts:   count of each word
+      letters:  letters of the words
+      most:     largest number of tokens
     """
     tokens, merges = [*letters], list[str]()
     number_of = {token: number for number, token in enumerate(tokens)}
     words = [[number_of[letter] for letter in word] for word in counts]
     met = list(counts.values())
-    total: dict[Pair, int] = defaultdict(int)  # how often a pair is met
-    places: dict[Pair, set[int]] = defaultdict(set)  # words that have it, or had it
+    total: dict[Pair, int] = defaultdict(int)  # count of each pair
+    places: dict[Pair, set[int]] = defaultdict(set)  # words that contain a pair now or earlier
     for place, word in enumerate(words):
         for pair in zip(word, word[1:]):
             total[pair] += met[place]
@@ -95,7 +95,7 @@ def learned_merges(counts: Counter[str], letters: Sequence[str], most: int) -> t
     heapify(heap)
     while heap and len(tokens) < most:
         num, pair = heappop(heap)
-        if -num != total.get(pair, 0):  # it was met more often when it was put here
+        if -num != total.get(pair, 0):  # the count was higher when the entry was added
             if total.get(pair, 0) > 0:
                 heappush(heap, (-total[pair], pair))
             continue
@@ -123,7 +123,7 @@ def learned_merges(counts: Counter[str], letters: Sequence[str], most: int) -> t
 
 
 def merged_word(word: Sequence[int], pair: Pair, token: int) -> list[int]:
-    """Returns a word with each such pair, from left to right, as one token.
+    """Returns a word with each occurrence of a pair, from left to right, as one token.
 
     >>> merged_word([1, 1, 1, 2], (1, 1), 9)
     [9, 1, 2]

@@ -1,9 +1,9 @@
-"""SentencePiece's normalizer: a map from texts to texts, compiled into a trie, as tokenizer.json keeps it.
+"""SentencePiece's normalizer: a map from strings to strings, compiled into a trie, in the form of tokenizer.json.
 
-    4 bytes, the length of the trie | the trie, units of 4 bytes | the texts, each with a 0 behind it
+    4 bytes, the length of the trie | the trie, units of 4 bytes | the replacements, each followed by a 0
 
-A unit of the trie has a byte that leads to it, an offset to its children, and a bit that says that a text ends here, whose
-number is the child of byte 0.
+A unit of the trie has the byte of its edge, an offset to its children, and a flag for the end of a key; then the child of
+byte 0 has the number of the replacement.
 
 Source: Kudo, Richardson 2018, arXiv:1808.06226, section 3.3; Yata, darts-clone (the units); Hugging Face, tokenizers
        (the part `Precompiled`: clusters of letters first, then letters); Unicode, UAX 29, table 1b (clusters).
@@ -21,22 +21,22 @@ import numpy as np
 from picograd.errors import DataError
 
 LABEL_BITS = 1 << 31 | 0xFF
-CLUSTER_NBYTES_MAX = 5  # a longer cluster is looked up letter by letter
+CLUSTER_NBYTES_MAX = 5  # a longer cluster is replaced letter by letter
 MARKS = ("Mn", "Me", "Mc")
 CONTROLS = ("Cc", "Cf", "Zl", "Zp")
-EXTENDS = frozenset("\u200c\u200d\uff9e\uff9f\u0e33\u0eb3") | {chr(code) for code in range(0x1F3FB, 0x1F400)}  # as marks
-BEGINS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e")  # of what follows
-APART = frozenset(  # marks of Myanmar, Tai Tham and Ahom that are letters by themselves
+EXTENDS = frozenset("\u200c\u200d\uff9e\uff9f\u0e33\u0eb3") | {chr(code) for code in range(0x1F3FB, 0x1F400)}  # like marks
+BEGINS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e")  # part of the next letter
+APART = frozenset(  # marks of Myanmar, Tai Tham and Ahom that are their own letters
     "\u102b\u102c\u1038\u1062\u1063\u1064\u1067\u1068\u1069\u106a\u106b\u106c\u106d\u1083\u1087\u1088\u1089\u108a"
     "\u108b\u108c\u108f\u109a\u109b\u109c\u1a61\u1a63\u1a64\uaa7b\uaa7d\U00011720\U00011721"
 )
 
 
 class CharsMap:
-    """The function that a `precompiled_charsmap` describes, a text -> a text.
+    """The map of a `precompiled_charsmap`, string -> string.
 
     Raises:
-      DataError: it is not one.
+      DataError: the data are invalid.
     """
 
     def __init__(self, packed: str):
@@ -49,10 +49,10 @@ class CharsMap:
             raise DataError(f"its Precompiled has a precompiled_charsmap of {len(data):,} bytes, which is damaged.")
         self.units: list[int] = np.frombuffer(data[4 : 4 + nbytes], "<u4").tolist()
         self.texts = data[4 + nbytes :]
-        self.known: dict[str, str | None] = {}  # letters and clusters that were met
+        self.known: dict[str, str | None] = {}  # cache of letters and clusters
 
     def __call__(self, text: str) -> str:
-        """Returns a text with its clusters and letters replaced, where the map has them."""
+        """Returns a text with those clusters and letters replaced that the map contains."""
         return "".join([self._replaced(cluster) for cluster in clusters(text)])
 
     def _replaced(self, cluster: str) -> str:
@@ -68,7 +68,7 @@ class CharsMap:
         return self.known[key]
 
     def _looked_up(self, key: bytes) -> str | None:
-        """Returns the text for the shortest beginning of a key that the map has."""
+        """Returns the replacement of the shortest prefix of a key in the map."""
         node = self._children(0, 0)
         for byte in key:
             node ^= byte
@@ -81,15 +81,15 @@ class CharsMap:
         return None
 
     def _children(self, unit: int, node: int) -> int:
-        """Returns the place of the children of a unit, that of byte 0."""
+        """Returns the position of a unit's children, that of byte 0."""
         value = self.units[unit]
         return node ^ (value >> 10) << ((value & 1 << 9) >> 6)
 
 
 def clusters(text: str) -> Iterator[str]:
-    """Yields the parts of a text that a reader takes for one letter.
+    """Yields the grapheme clusters of a text.
 
-    Clusters beyond five bytes need not be whole: Hangul, flags and joined pictures are cut.
+    Clusters above five bytes may be split: Hangul, flags and joined emoji are.
 
     >>> list(clusters("e\\u0301a\\r\\n"))
     ['e\u0301', 'a', '\\r\\n']

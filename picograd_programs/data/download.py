@@ -1,8 +1,8 @@
-"""Downloads that go on where they broke off: in the same process, or in a later one.
+"""Downloads that resume after a broken connection, in the same process or in a later one.
 
-The bytes so far are kept in the cache, under a name that follows from the address. The next request asks for those after
-them (Range); a server that sends all from the beginning is begun again with. Whether the whole is right is for a checksum
-to say: where the bytes of two versions were joined, all are fetched once more.
+The bytes so far are kept in the cache, under a name that depends on the address. The next request asks for the rest
+(Range); if the server sends the whole file, the download restarts. A checksum decides on the result: if the parts belong to
+two versions, everything is fetched once more.
 
 Source: RFC 9110, section 14 (ranges).
 """
@@ -23,20 +23,20 @@ from picograd.config import cache_folder
 from picograd.errors import DataError
 
 CONNECT_TIMEOUT_S = 20
-TRIES = 5  # connections in a row that bring nothing new
-PAUSE_S = 0.5  # before the second of them; twice as long before each further one
-CHUNK_NBYTES = 2**18  # at most so many are lost when the process is killed
+TRIES = 5  # consecutive connections without new bytes
+PAUSE_S = 0.5  # before the second connection; doubled before each further one
+CHUNK_NBYTES = 2**18  # largest loss if the process is killed
 
 
 def download(url: str, finish: Callable[[bytes], bytes], nbytes_max: int) -> bytes:
-    """Returns the body behind an address as `finish` gives it back, checked and perhaps unpacked.
+    """Returns `finish(body)` for the body at an address; `finish` checks and perhaps unpacks it.
 
     Args:
-      finish:      body -> result; an error in it is one of the body
-      nbytes_max:  a larger body is an error
+      finish:      body -> result; its errors are errors of the body
+      nbytes_max:  largest body
 
     Raises:
-      DataError: no answer, an error status, a connection that broke off again and again, or what `finish` raises.
+      DataError: there is no response, an error status, too many broken connections, or an error of `finish`.
     """
     cache = cache_folder()
     part = None if cache is None else cache / "data" / "unfinished" / hashlib.sha256(url.encode()).hexdigest()[:24]
@@ -47,14 +47,14 @@ def download(url: str, finish: Callable[[bytes], bytes], nbytes_max: int) -> byt
     except DataError:
         if not is_old:
             raise
-        return finish(Download(url, nbytes_max, part).body())  # what an earlier process began is another version
+        return finish(Download(url, nbytes_max, part).body())  # the kept part belongs to another version
 
 
 class Download:
-    """A body on its way.
+    """A body in progress.
 
     Args:
-      part:  the file that keeps the bytes so far; None: they are in memory only
+      part:  the file of the bytes so far; None: they are in memory only
     """
 
     def __init__(self, url: str, nbytes_max: int, part: Path | None):
@@ -65,10 +65,10 @@ class Download:
                 self.data += part.read_bytes()[: nbytes_max + 1]
 
     def body(self) -> bytes:
-        """Returns all bytes, and forgets those that were kept.
+        """Downloads all bytes, and removes the kept part.
 
         Raises:
-          DataError: as `download`.
+          DataError: as in `download`.
         """
         failed, most = 0, len(self.data)
         while not self.goes_on():
@@ -82,10 +82,10 @@ class Download:
         return bytes(self.data)
 
     def goes_on(self) -> bool:
-        """Asks for the rest, and returns whether all of it came.
+        """Requests the rest, and returns whether all of it arrived.
 
         Raises:
-          DataError: there is no answer, or none that fits.
+          DataError: there is no response, or an invalid one.
         """
         asked = {"Range": f"bytes={len(self.data)}-"} if self.data else {}
         try:
@@ -106,7 +106,7 @@ class Download:
             return self.takes(answer)
 
     def takes(self, answer: Any) -> bool:
-        """Takes the bytes of an answer as they come, and returns whether all of them did."""
+        """Reads the bytes of a response, and returns whether all arrived."""
         file = self.opened()
         with file or contextlib.nullcontext():
             while not self.expected or len(self.data) < self.expected:
@@ -116,7 +116,7 @@ class Download:
                     return False
                 if not chunk:
                     return not self.expected
-                if file is not None and file.tell() == len(self.data):  # else another process writes it, too
+                if file is not None and file.tell() == len(self.data):  # otherwise another process writes it, too
                     with contextlib.suppress(OSError):
                         file.write(chunk)
                 self.data += chunk
@@ -127,7 +127,7 @@ class Download:
         return True
 
     def opened(self) -> BinaryIO | None:
-        """Returns the file that keeps the bytes, to be added to; None where there is none."""
+        """Opens the file of the kept bytes for appending; None without one."""
         if self.part is None:
             return None
         try:
@@ -137,13 +137,13 @@ class Download:
             return None
 
     def begin_again(self) -> None:
-        """Gives up the bytes so far: the server sends all of them."""
+        """Discards the bytes so far, since the server sends the whole file."""
         self.data.clear()
         self.forget()
 
     def forget(self) -> None:
-        """Removes the bytes that were kept."""
+        """Removes the kept bytes."""
         if self.part is not None:
             with contextlib.suppress(OSError):
                 self.part.unlink(missing_ok=True)
-                self.part.parent.rmdir()  # if no other is there
+                self.part.parent.rmdir()  # if it is empty

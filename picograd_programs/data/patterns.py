@@ -1,7 +1,7 @@
-"""Patterns that cut text into words, as tokenizers publish them: in Oniguruma's language, for Python's `re`.
+"""Patterns that split text into words, as tokenizers publish them: from Oniguruma's syntax to Python's `re`.
 
-Python knows no classes such as \\p{L}, letters of any script, and its \\s has more than white space: each class is written
-out as ranges of characters.
+Python has no classes such as \\p{L}, letters of any script, and its \\s matches more than white space: each class becomes
+ranges of characters.
 
 Source: K. Kosako, Oniguruma, "Regular Expressions" (RE); Unicode, UAX 44, table 12 (categories), PropList (White_Space);
        UTS 18, appendix C (words).
@@ -17,13 +17,13 @@ from picograd.errors import DataError
 
 Ranges = list[tuple[int, int]]  # of characters, first and last
 LAST = 0x10FFFF
-# Beyond these are private and unassigned characters, and a few for special purposes at the end.
+# The characters after these are private or unassigned, except for a few special ones at the end.
 ASSIGNED = (range(0x323B0), range(0xE0000, 0xE01F0))
 SPACES = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
-OF_WORDS = ("L", "M", "Nd", "Nl", "Pc")  # in the regular expressions of Rust; and joiners, letters in circles and squares:
+OF_WORDS = ("L", "M", "Nd", "Nl", "Pc")  # in Rust's regular expressions; also joiners, and letters in circles and squares:
 MORE_OF_WORDS = [(0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189)]
 PART = re.compile(r"\\([pP])(?:\{(\^?)(\w+)\}|([A-Z]))|\\x\{([0-9A-Fa-f]{1,6})\}|\\(.)|(\[:|&&)|(.)", re.DOTALL)
-PLAIN = frozenset("rntfv\\.^$*+?()[]{}|/-'\"# &~!@%=:;,<>`")  # after a backslash: itself, in both languages
+PLAIN = frozenset("rntfv\\.^$*+?()[]{}|/-'\"# &~!@%=:;,<>`")  # after a backslash they mean themselves, in both languages
 
 
 @cache
@@ -43,10 +43,10 @@ def categories() -> dict[str, Ranges]:
 
 @cache
 def class_of(name: str, is_negated: bool = False) -> str:
-    """Returns a class as it is written inside of []: a category, all categories that begin so, "space", "word" or "w".
+    """Returns a class for use inside []: a category, all categories with a first letter, "space", "word" or "w".
 
     Raises:
-      DataError: there is no such class.
+      DataError: the class is unknown.
 
     >>> class_of("Zl")
     '\\\\U00002028-\\\\U00002028'
@@ -73,19 +73,19 @@ ESCAPED = {
 }
 
 
-# A class, what is escaped, an exact number of times, another one or a sign; brackets, which "(?:" and others begin
+# A class, an escape, an exact number of repetitions, another one or a sign; parentheses, which "(?:" and others begin
 SYNTAX = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\{\d+\}|(\(\??)|(\))|(\|)|([*+]|\{\d*,\d*\})|(\?)|.", re.DOTALL)
 
 
 def check_repeats(pattern: str) -> None:
-    """Checks that nothing that can match in several ways is repeated: there are exponentially many ways to match a text.
+    """Checks that no part that matches in several ways is repeated, as matching could take exponential time.
 
     Raises:
-      DataError: it is.
+      DataError: such a part is repeated.
 
     >>> check_repeats(r"(?:ab)+|[a-z]*(?i:x|y)?")
     """
-    can_vary, closed = [False], False  # by group; and of the group that ends before this place
+    can_vary, closed = [False], False  # for each open group; and for the group that ends here
     for found in SYNTAX.finditer(pattern):
         opens, closes, either, repeats, optional = found.groups()
         if repeats and closed:
@@ -103,10 +103,10 @@ def check_repeats(pattern: str) -> None:
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Returns a pattern of Oniguruma's for Python.
+    """Compiles a pattern of Oniguruma's for Python.
 
     Raises:
-      DataError: it has a part that is not known here, is not a pattern, or may be slow.
+      DataError: the pattern is invalid, uses an unsupported part, or may be slow.
 
     >>> compiled(r"\\p{Lu}[\\p{Ll}\\d]+").findall("Größe Ab1 x")
     ['Größe', 'Ab1']

@@ -1,8 +1,8 @@
-"""Weights as others publish and keep them: one file, parts with an index, a folder, or a checkpoint of a training.
+"""Published weights: one file, parts with an index, a folder, or a training's checkpoint.
 
-    a name -> files -> dicts of tensors -> the dict of the network -> its names, without those of what was around it
+    a name -> files -> dicts of tensors -> the network's dict -> its own names, without wrappers' prefixes
 
-Source: Hugging Face, transformers (names of files, the index, `transformer.` before names); PyTorch (`module.` of
+Source: Hugging Face, transformers (names of files, the index, the prefix `transformer.`); PyTorch (`module.` of
        DistributedDataParallel, `_orig_mod.` of torch.compile); Karpathy, nanoGPT (a checkpoint with `model`).
 """
 
@@ -22,23 +22,23 @@ from picograd_formats.state_file import load
 from picograd_programs.data.vocabulary import json_in
 
 Weights = dict[str, Tensor]
-INDEX = ".index.json"  # ends the name of the file that says which part has which tensor
+INDEX = ".index.json"  # suffix of the file that maps tensors to parts
 PART = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
 FILES = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}", "ckpt.pt")
-NETWORKS = ("model", "state_dict", "model_state_dict")  # what checkpoints of trainings call the dict of the network
+NETWORKS = ("model", "state_dict", "model_state_dict")  # names of the network's dict in checkpoints
 STATE = "torch.save(model.state_dict(), path) writes what is read."
-AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer)\.)+")  # begins names: what had the network as its part
+AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer)\.)+")  # prefixes of names, from wrappers of the network
 
 
 def load_published(path: Path) -> tuple[Weights, dict[str, Any]]:
-    """Returns the tensors of a network by their names, and what else its file has: the settings of a training.
+    """Returns the tensors of a network by their names, and the rest of its file: a training's settings.
 
     Args:
-      path:  a file of safetensors or of PyTorch, the index of parts or one of them, or the folder of any of these
+      path:  a file of safetensors or PyTorch, the index of parts or one of them, or a folder with any of these
 
     Raises:
       FileError: a file cannot be read.
-      DataError: one is damaged, has other things than tensors, or an index does not fit its parts.
+      DataError: a file is damaged, contains other things than tensors, or an index does not fit its parts.
     """
     file = file_in(path) if path.is_dir() else path
     if file.name.endswith(INDEX):
@@ -54,7 +54,7 @@ def load_published(path: Path) -> tuple[Weights, dict[str, Any]]:
     except DataError as error:
         if isinstance(error, FileError) or "its pickle names" not in error.fact:
             raise
-        raise DataError(error.fact, STATE) from None  # a whole module, whose code would have to be run
+        raise DataError(error.fact, STATE) from None  # a pickled module, whose code would have to run
     if isinstance(found, dict) and (name := next((name for name in NETWORKS if isinstance(found.get(name), dict)), None)):
         said, found = found, found.pop(name)
     if not are_tensors(found):
@@ -64,11 +64,11 @@ def load_published(path: Path) -> tuple[Weights, dict[str, Any]]:
 
 
 def map_published(folder: Path) -> dict[str, Array]:
-    """Returns the arrays of a network by the names in its files. Files of safetensors are mapped, others are read.
+    """Returns the arrays of a network by the names in its files. Files of safetensors are memory-mapped, others are read.
 
     Raises:
       FileError: a file cannot be read.
-      DataError: as `load_published`.
+      DataError: as in `load_published`.
     """
     file = file_in(folder)
     if not file.name.startswith("model.safetensors"):
@@ -77,10 +77,10 @@ def map_published(folder: Path) -> dict[str, Array]:
 
 
 def file_in(folder: Path) -> Path:
-    """Returns the file with the weights, or with the index of them, in a folder.
+    """Returns the file of the weights, or of their index, in a folder.
 
     Raises:
-      DataError: there is none.
+      DataError: the folder has none.
     """
     found = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if found is None:
@@ -89,7 +89,7 @@ def file_in(folder: Path) -> Path:
 
 
 def load_parts(index: Path, read: Callable[[Path], Any] = load) -> dict[str, Any]:
-    """Returns the tensors of all parts that an index names, as `read` reads one.
+    """Returns the tensors of all parts of an index; `read` reads a part.
 
     Raises:
       DataError: the index is damaged, or a part is missing, damaged, or lacks a tensor.
@@ -115,17 +115,17 @@ def load_parts(index: Path, read: Callable[[Path], Any] = load) -> dict[str, Any
 
 
 def are_tensors(value: Any) -> bool:
-    """Returns whether a value is a dict of tensors by name, with at least one."""
+    """Returns whether a value is a nonempty dict of tensors by name."""
     if not isinstance(value, dict) or not value:
         return False
     return all(isinstance(name, str) and isinstance(each, Tensor) for name, each in value.items())
 
 
 def network_names(weights: Weights, file: Path) -> Weights:
-    """Returns tensors by the network's own names, without what was around it in a training.
+    """Returns tensors by the network's own names, without prefixes of a training's wrappers.
 
     Raises:
-      DataError: two have the same name then.
+      DataError: two tensors then have the same name.
 
     >>> list(network_names({"_orig_mod.transformer.wte.weight": Tensor([0.0])}, Path("ckpt.pt")))
     ['wte.weight']

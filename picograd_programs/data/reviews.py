@@ -32,7 +32,7 @@ def load_reviews() -> list[tuple[str, float]]:
 
 
 def terms_of(text: str) -> list[str]:
-    """Returns the words of a text, and its pairs of neighbours.
+    """Returns the words of a text, and its adjacent pairs.
 
     >>> terms_of("Not bad!")
     ['not', 'bad', '!', 'not_bad', 'bad_!']

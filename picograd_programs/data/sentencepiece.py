@@ -1,11 +1,11 @@
-"""Models of SentencePiece, for folders that have one and no tokenizer.json: read as the parts of a tokenizer.json.
+"""SentencePiece models, for folders without a tokenizer.json: converted to the parts of a tokenizer.json.
 
-    spiece.model, source.spm ... -> pieces with scores, a normalizer -> the content of a tokenizer.json
+    spiece.model, source.spm ... -> pieces with scores, a normalizer -> the contents of a tokenizer.json
 
-The file is a message of Protocol Buffers: fields, each a number, a kind, and a value. Where a network numbers its tokens by
-another list, vocab.json has it.
+The file is a Protocol Buffers message: fields, each with a number, a wire type and a value. If a network numbers its
+tokens differently, the numbers are in vocab.json.
 
-Source: Kudo, Richardson 2018, arXiv:1808.06226; SentencePiece, the description of its model for Protocol Buffers (fields);
+Source: Kudo, Richardson 2018, arXiv:1808.06226; SentencePiece, its model's Protocol Buffers definition (fields);
        Hugging Face, transformers, the tokenizers of T5, Pegasus, Marian and M2M-100 (numbers of tokens).
 """
 
@@ -24,21 +24,21 @@ from picograd.record import Record
 from picograd_programs.data.vocabulary import Json
 
 SPACE = "\u2581"
-NORMAL, UNKNOWN, CONTROL, OWN, UNUSED, BYTE = range(1, 7)  # kinds of pieces; a person's text has none of CONTROL
+NORMAL, UNKNOWN, CONTROL, OWN, UNUSED, BYTE = range(1, 7)  # kinds of pieces; a user's text never becomes CONTROL
 UNIGRAM, BPE = 1, 2  # kinds of models
-LANGUAGE = re.compile(">>.+<<")  # that Marian writes, before a text
-ENDS = r"(?<![\s\S]) +| +(?![\s\S])"  # spaces that nothing is before, or behind
-NUMBER, WIDE, NBYTES, NARROW = 0, 1, 2, 5  # kinds of values: a varint, 8 bytes, so many bytes, 4 bytes
+LANGUAGE = re.compile(">>.+<<")  # Marian's language mark before a text
+ENDS = r"(?<![\s\S]) +| +(?![\s\S])"  # spaces at the beginning and at the end
+NUMBER, WIDE, NBYTES, NARROW = 0, 1, 2, 5  # wire types: varint, 8 bytes, length-delimited, 4 bytes
 
 
 class Pieces(Record):
-    """The pieces of a file, and how it makes words of a text.
+    """The pieces of a file, and its splitting of a text into words.
 
     pieces:          text, score, kind
     model:           UNIGRAM or BPE
-    charsmap:        texts that are replaced, as charsmap.py reads it; b"": none
-    adds_space:      before a text
-    removes_spaces:  at the ends, and all but one of several in a row
+    charsmap:        the normalizer's map, for charsmap.py; b"": none
+    adds_space:      adds a space before a text
+    removes_spaces:  removes spaces at the ends, and repeated ones
     """
 
     pieces: tuple[tuple[str, float, int], ...]
@@ -49,13 +49,13 @@ class Pieces(Record):
 
     @property
     def unknown(self) -> int:
-        """The number of the piece that stands for what is in no piece."""
+        """The number of the piece for unknown text."""
         return next((number for number, (_, _, kind) in enumerate(self.pieces) if kind == UNKNOWN), 0)
 
 
 # ---- the file ----
 def fields_of(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yields the fields of a message: the number and the value of each.
+    """Yields the number and the value of each field of a message.
 
     Raises:
       DataError: the bytes are not a message.
@@ -80,7 +80,7 @@ def fields_of(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a number of seven bits a byte, the lowest first, and the place behind it."""
+    """Returns a number of seven bits a byte, the lowest first, and the position after it."""
     value = shift = 0
     while True:
         if at == len(data) or shift > 63:
@@ -93,11 +93,11 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_pieces(path: Path) -> Pieces:
-    """Returns the model in a file.
+    """Reads the model of a file.
 
     Raises:
-      FileError: it cannot be read.
-      DataError: it is not one, or of a kind that is not done: words or characters alone.
+      FileError: the file cannot be read.
+      DataError: the file is not a model, or its kind (words or characters) is unsupported.
     """
     try:
         pieces, model, rules = list[tuple[str, float, int]](), UNIGRAM, dict[int, Any]()
@@ -123,13 +123,13 @@ def content_of(
     found: Pieces, numbers: Mapping[str, int], unknown: str, start: Sequence[str], end: Sequence[str],
     control: Sequence[str] = (),
 ) -> Json:  # fmt: skip
-    """Returns the content of a tokenizer.json that makes the same tokens.
+    """Returns the contents of a tokenizer.json that makes the same tokens.
 
     Args:
-      numbers:     of all tokens; a piece that has none is unknown
-      unknown:     token of what is in no piece
-      start, end:  tokens before and behind a text
-      control:     tokens that a text never has, beside those of the file
+      numbers:     numbers of all tokens; a piece without one is unknown
+      unknown:     token for unknown text
+      start, end:  tokens before and after a text
+      control:     control tokens besides those of the file
     """
     kinds = {piece: kind for piece, _, kind in found.pieces}
     special = {*control, *start, *end, unknown, *(piece for piece, kind in kinds.items() if kind == CONTROL)}
@@ -155,7 +155,7 @@ def content_of(
 
 
 def model_of(found: Pieces, numbers: Mapping[str, int], unknown: str) -> Json:
-    """Returns the part of a tokenizer.json that makes tokens of a word."""
+    """Returns the part of a tokenizer.json that splits a word into tokens."""
     has_bytes = any(kind == BYTE for _, _, kind in found.pieces)
     if found.model == BPE:
         score = {piece: value for piece, value, kind in found.pieces if kind in (NORMAL, OWN)}

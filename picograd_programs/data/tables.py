@@ -25,10 +25,10 @@ CELLS = {"breast_cancer.csv": "fed3eb72d0575ef6192293f5093c6e801b1476b577d0386bf
 
 
 class Table(NamedTuple):
-    """Rows of measurements, and what is to be told from each.
+    """Rows of measurements with a target each.
 
     inputs:   (N, F)  float64
-    targets:  (N,)    float64; for classes 0 or 1
+    targets:  (N,)    float64; 0 or 1 for classes
     """
 
     inputs: NDArray[np.float64]
@@ -36,7 +36,7 @@ class Table(NamedTuple):
 
 
 def load_diabetes() -> Table:
-    """Returns ten measurements of 442 patients, such as age, body mass index and blood pressure, and how diabetes went on.
+    """Returns ten measurements of 442 patients, such as age, body mass index and blood pressure, and diabetes' progression.
 
     Raises:
       DataError: a file is corrupt, or no source has it.
@@ -58,7 +58,7 @@ def load_cells() -> Table:
 
 
 def standardised(inputs_NF: NDArray[np.float64], like_NF: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Returns columns shifted and scaled so that those of `like` have mean 0 and variance 1: (N, F) float32."""
+    """Returns columns shifted and scaled to mean 0 and variance 1 over `like`: (N, F) float32."""
     return ((inputs_NF - like_NF.mean(0)) / like_NF.std(0)).astype(np.float32)
 
 

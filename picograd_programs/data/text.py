@@ -1,8 +1,8 @@
-"""Text to learn from: where it comes from, its characters as numbers, and batches of it.
+"""Training texts: their sources, their characters as numbers, and batches.
 
 In:    a name or a file
-Out:   a string; a `Vocabulary`; arrays of character numbers, cut into windows
-Source: Karpathy, nanoGPT: the first 90 % of a text to train, the rest to validate; batches begin at random places.
+Out:   a string; a `Vocabulary`; arrays of character numbers, in windows
+Source: Karpathy, nanoGPT: the first 90 % of a text for training, the rest for validation; batches at random positions.
 
 Letters: N characters, B batch, T positions.
 """
@@ -30,19 +30,19 @@ SHAKESPEARE_FILE = DataFile(
     "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",),
 )
-MARKS = {  # the longer first: one of UTF-32 begins as one of UTF-16
+MARKS = {  # the longer first: UTF-32's mark starts with UTF-16's
     codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16",
 }  # fmt: skip
-PYTHON_NBYTES = 4 * 2**20  # about as much source as is taken; the last file is whole
-# Tables, programs and tests: the first say nothing, the others are missing in some distributions of Python.
+PYTHON_NBYTES = 4 * 2**20  # approximate amount of source; the last file is whole
+# Tables, programs and tests: tables contain little text, some distributions of Python lack the others.
 SKIPPED = frozenset({"encodings", "pydoc_data", "distutils", "ensurepip", "idlelib", "lib2to3", "tkinter", "turtledemo"})
 SKIPPED_FOLDERS = frozenset({"test", "tests", "__pycache__", "site-packages", "dist-packages"})
 
 
 # ---- where text comes from ----
 def load_text(name: str) -> str:
-    """Returns a text: "python", the source of the standard library; "shakespeare", 1.1 MB of plays; or a file's.
+    """Returns a text: "python", the source of the standard library; "shakespeare", 1.1 MB of plays; or a file's contents.
 
     Raises:
       DataError: the file cannot be read, is empty, or is not UTF-8; or no source has the text.
@@ -55,10 +55,10 @@ def load_text(name: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Returns the characters of a UTF-8 file, lines ended by a newline alone.
+    """Returns the characters of a UTF-8 file, with newlines as the only line ends.
 
     Raises:
-      DataError: it cannot be read, is empty, or is not UTF-8: the first byte that is not is named.
+      DataError: the file cannot be read, is empty, or is not UTF-8; the message names the first invalid byte.
     """
     data = read_whole("--text", path, 'name a text file, or "python" or "shakespeare".')
     if not data:
@@ -73,9 +73,9 @@ def read_text(path: Path) -> str:
 
 
 def encoding_of(data: bytes) -> str:
-    """Returns the likely encoding of a text that is not UTF-8, as iconv calls it.
+    """Guesses the encoding of a text that is not UTF-8, by iconv's name.
 
-    Marks of the order of bytes tell UTF-16 and UTF-32; without one, zero bytes tell UTF-16, since other texts have none.
+    Byte order marks identify UTF-16 and UTF-32; without one, zero bytes identify UTF-16, as other texts have none.
 
     >>> encoding_of("Käse".encode("utf-16")), encoding_of("Käse".encode("utf-16-be")), encoding_of("Käse".encode("latin1"))
     ('UTF-16', 'UTF-16BE', 'LATIN1')
@@ -89,12 +89,12 @@ def encoding_of(data: bytes) -> str:
 
 
 def python_source(folder: Path) -> str:
-    """Returns source files of the standard library, in the order of their names, about 4 MiB of them.
+    """Returns source files of the standard library, in the order of their names, about 4 MiB.
 
-    One build of Python always gives the same text. Files with other characters than ASCII are left out.
+    The text is the same for each build of Python. Files with other characters than ASCII are omitted.
 
     Raises:
-      DataError: the library is not there as source files.
+      DataError: the library's source files are missing.
     """
     parts: list[str] = []
     nbytes = 0
@@ -121,9 +121,9 @@ def _source_files(folder: Path, modules: Iterable[str]) -> Iterable[Path]:
 
 # ---- characters as numbers ----
 class Vocabulary(Record):
-    """The characters a model knows; the number of one is its place.
+    """The characters that a model knows, with their positions as numbers.
 
-    characters:  each once, in the order of their code points
+    characters:  distinct, in the order of their code points
 
     >>> Vocabulary.of("hello").characters
     'ehlo'
@@ -140,7 +140,7 @@ class Vocabulary(Record):
         return len(self.characters)
 
     def encode(self, text: str) -> NDArray[np.int32]:
-        """Returns the numbers of some characters, (N,) int32.
+        """Returns the numbers of characters, (N,) int32.
 
         Raises:
           DataError: a character is not in the vocabulary.
@@ -158,7 +158,7 @@ class Vocabulary(Record):
         return numbers.astype(np.int32)
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """Returns the characters of some numbers.
+        """Returns the characters of numbers.
 
         >>> Vocabulary("ehlo").decode([1, 0, 2, 2, 3])
         'hello'
@@ -176,10 +176,10 @@ def _shortened(characters: str) -> str:
 
 # ---- windows ----
 class Windows(NamedTuple):
-    """Characters, and the one that follows each.
+    """Characters, and the next one of each.
 
     tokens:   (B, T)  int32
-    targets:  (B, T)  int32, one place later in the text
+    targets:  (B, T)  int32, shifted by one position in the text
     """
 
     tokens: NDArray[np.int32]
@@ -187,13 +187,13 @@ class Windows(NamedTuple):
 
 
 def split(tokens_N: NDArray[np.int32], block: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Returns the first 90 % to train on, and the rest to validate with.
+    """Returns the first 90 % for training, and the rest for validation.
 
     Args:
-      block:  T; both parts must hold a window of so many characters and the one after it
+      block:  T; both parts must hold a window of so many characters plus the next one
 
     Raises:
-      DataError: the text is too short for that.
+      DataError: the text is too short.
     """
     cut = len(tokens_N) * 9 // 10
     train, validation = tokens_N[:cut], tokens_N[cut:]
@@ -208,7 +208,7 @@ def split(tokens_N: NDArray[np.int32], block: int) -> tuple[NDArray[np.int32], N
 
 
 def random_windows(tokens_N: NDArray[Any], seed: int, step: int, batch: int, block: int) -> Windows:
-    """Returns batch number `step`: windows that begin at random places, which follow from seed and step alone.
+    """Returns batch number `step`: windows at random positions that depend only on seed and step.
 
     >>> random_windows(np.arange(5, dtype=np.int32), 0, 0, 1, 4).targets.tolist()
     [[1, 2, 3, 4]]
@@ -218,7 +218,7 @@ def random_windows(tokens_N: NDArray[Any], seed: int, step: int, batch: int, blo
 
 
 def spaced_windows(tokens_N: NDArray[Any], num: int, block: int) -> Windows:
-    """Returns `num` windows that begin at even distances, the first at the beginning, the last at the end of the text.
+    """Returns `num` windows at equal distances, the first at the beginning, the last at the end of the text.
 
     >>> spaced_windows(np.arange(5, dtype=np.int32), 2, 2).tokens.tolist()
     [[0, 1], [2, 3]]
@@ -227,6 +227,6 @@ def spaced_windows(tokens_N: NDArray[Any], num: int, block: int) -> Windows:
 
 
 def windows_at(tokens_N: NDArray[Any], starts_B: NDArray[np.int64], block: int) -> Windows:
-    """Returns the windows of `block` characters that begin at some places."""
+    """Returns the windows of `block` characters at given positions."""
     places_BT = starts_B[:, None] + np.arange(block)
     return Windows(*(tokens_N[places].astype(np.int32) for places in (places_BT, places_BT + 1)))

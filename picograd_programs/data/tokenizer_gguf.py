@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file: one of bpe.py, or, where words are cut in several steps, that of a tokenizer.json."""
+"""The tokenizer of a GGUF file: one of bpe.py, or, if it splits words in several steps, that of a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from picograd_programs.data.vocabulary import Json
 
 IDEOGRAPHS = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
-SIGNS = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""  # and the word behind one
+SIGNS = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""  # a sign and the word after it
 STEPS: dict[str, list[Json]] = {  # `tokenizer.ggml.pre` -> steps of a tokenizer.json
     "falcon": [
         {"type": "Punctuation", "behavior": "Contiguous"}, OF_BYTES, {"type": "Digits", "individual_digits": False},
@@ -38,7 +38,7 @@ def entry_in(metadata: Mapping[str, Any], name: str, kind: type, default: Any = 
     """Returns an entry of a file's tokenizer.
 
     Raises:
-      DataError: it is of another kind, or is not there and has no default.
+      DataError: the entry has another type, or is missing without a default.
     """
     value = metadata.get(f"tokenizer.ggml.{name}", default)
     if not isinstance(value, kind):
@@ -50,7 +50,7 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer:
     """Returns the tokenizer of a GGUF file.
 
     Raises:
-      DataError: it is of another kind, or damaged.
+      DataError: the kind is unsupported, or the tokenizer is damaged.
     """
     entry = partial(entry_in, metadata)
     model, tokens = entry("model", str), entry("tokens", list)
@@ -64,13 +64,13 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer:
 
 
 def in_steps(tokens: Sequence[str], merges: Sequence[str], kinds: Sequence[int], steps: Sequence[Json]) -> Pipeline:
-    """Returns a tokenizer of bytes whose words are cut in steps.
+    """Returns a byte-level tokenizer that splits words in steps.
 
     Args:
       steps:  parts of a tokenizer.json
 
     Raises:
-      DataError: kinds are not as many as tokens, or a merge is not a pair.
+      DataError: the numbers of kinds and tokens differ, or a merge is not a pair.
     """
     if len(kinds) != len(tokens):
         raise DataError(f"the file has {len(tokens):,} tokens and kinds of {len(kinds):,}.")

@@ -1,9 +1,9 @@
-"""tokenizer.json: a tokenizer in the format of the tokenizers library, written and read; and GPT-2's two files of old.
+"""tokenizer.json: tokenizers in the format of the tokenizers library, written and read; also GPT-2's two older files.
 
     text -> parts between added tokens -> normalizer -> words -> model -> numbers of tokens
 
-A file has a program for each arrow, made of parts by name. Each part that is known is a row of a table here; a file with
-another is refused, and so is a setting of a part that would change what it does.
+A file has a program for each arrow, composed of named parts. Each known part is a row of a table here; a file with an
+unknown part is refused, as is an unknown setting of a part.
 
 Source: Hugging Face, tokenizers, the file that `Tokenizer.save` writes, version "1.0"; Kudo 2018, arXiv:1804.10959
        (Unigram).
@@ -50,21 +50,21 @@ from picograd_programs.data.wordpiece import (
     without_accents,
 )
 
-Cut = Callable[[str, bool], list[str]]  # a text, whether it begins the whole -> words
+Cut = Callable[[str, bool], list[str]]  # (a text, whether it starts the whole text) -> words
 OF_BYTES: Json = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 DIGITS: Json = {"type": "Digits", "individual_digits": True}
-SCORE_MAX = 1e38  # of a piece: sums of greater ones are not finite
-UNKNOWN_COST = 10.0  # below the least score: what a character costs that is not a piece (SentencePiece's kUnkPenalty)
-CONTROL_NAME = re.compile(r"<\|\w+\|>")  # in vocab.json nothing else tells a control token
+SCORE_MAX = 1e38  # largest score of a piece, so that sums stay finite
+UNKNOWN_COST = 10.0  # cost of a character without a piece, below the least score (SentencePiece's kUnkPenalty)
+CONTROL_NAME = re.compile(r"<\|\w+\|>")  # the only mark of a control token in vocab.json
 
 
 def cut_by(pattern: str) -> Json:
-    """Returns the parts that cut words by a pattern of Oniguruma's."""
+    """Returns the parts that split words by a pattern of Oniguruma's."""
     return {"type": "Sequence", "pretokenizers": [*at_each(pattern), {**OF_BYTES, "use_regex": False}]}
 
 
 def at_each(*patterns: str) -> list[Json]:
-    """Returns parts that cut at patterns of Oniguruma's, one after the other, and leave nothing out."""
+    """Returns parts that split at patterns of Oniguruma's, one after the other, and keep all text."""
     around = {"type": "Split", "behavior": "Isolated", "invert": False}
     return [{**around, "pattern": {"Regex": pattern}} for pattern in patterns]
 
@@ -83,7 +83,7 @@ def save_tokenizer(tokenizer: ByteLevel, path: str | PathLike[str]) -> None:
     """Writes a tokenizer.json.
 
     Raises:
-      FileError: it cannot be written.
+      FileError: the file cannot be written.
     """
     added = [
         {"id": number, "content": token, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
@@ -105,7 +105,7 @@ def load_tokenizer(path: str | PathLike[str]) -> Pipeline:
     """Returns the tokenizer of a tokenizer.json.
 
     Raises:
-      DataError: the file cannot be read, is not a tokenizer.json, or has a part that is not done here; it is named.
+      DataError: the file cannot be read, is not a tokenizer.json, or has an unsupported part, which the message names.
     """
     path = Path(path)
     content = json_in(path, "load_tokenizer")
@@ -118,10 +118,10 @@ def load_tokenizer(path: str | PathLike[str]) -> Pipeline:
 
 
 def settings(part: Json, **defaults: Any) -> list[Any]:
-    """Returns the settings of a part in the order of their names here.
+    """Returns the settings of a part in the order of these names.
 
     Raises:
-      DataError: it has one that is not known.
+      DataError: it has an unknown setting.
     """
     if unknown := [
         key for key in part if key not in defaults and key not in ("type", "trim_offsets") and part[key] is not None
@@ -131,10 +131,10 @@ def settings(part: Json, **defaults: Any) -> list[Any]:
 
 
 def made(part: Json | None, table: Mapping[Any, Callable[[Json], Any]], what: str) -> Any:
-    """Returns the function that a part of a program describes.
+    """Returns the function of a part of a program.
 
     Raises:
-      DataError: it is of a type that is not known.
+      DataError: its type is unknown.
     """
     kind = None if part is None else part["type"]
     if kind not in table:
@@ -144,13 +144,13 @@ def made(part: Json | None, table: Mapping[Any, Callable[[Json], Any]], what: st
 
 
 def pattern_of(part: Json) -> re.Pattern[str]:
-    """Returns the pattern of a part: a text or an expression."""
+    """Returns the pattern of a part: a string or a regular expression."""
     ((kind, text),) = part["pattern"].items()
     return re.compile(re.escape(text)) if kind == "String" else compiled(text)
 
 
 # ---- normalizers: a text -> a text ----
-GROWTH_MAX, WORD = 32, 64  # letters of one, in a text that is no shorter than this
+GROWTH_MAX, WORD = 32, 64  # letters of a replacement, in a text of at least this length
 def replacement(part: Json) -> Callable[[str], str]:
     """Returns the replacement of a pattern."""
     _, content = settings(part, pattern=None, content="")
@@ -165,7 +165,7 @@ def replacement(part: Json) -> Callable[[str], str]:
 
 
 def prepended(part: Json) -> Callable[[str], str]:
-    """Returns the function that puts a text before one that is not empty."""
+    """Returns a function that adds a prefix to nonempty texts."""
     (before,) = settings(part, prepend="")
     if len(before) > WORD:
         raise DataError(f"its normalizer puts {len(before):,} letters before each text; at most {WORD} are done here.")
@@ -173,13 +173,13 @@ def prepended(part: Json) -> Callable[[str], str]:
 
 
 def stripped(part: Json) -> Callable[[str], str]:
-    """Returns the function that takes white space from the ends."""
+    """Returns a function that strips white space from the ends."""
     left, right = settings(part, strip_left=True, strip_right=True)
     return lambda text: (text.lstrip(SPACES) if left else text).rstrip(SPACES if right else "")
 
 
 def of_bert(part: Json) -> Callable[[str], str]:
-    """Returns BERT's: no control characters, space around ideographs, no accents, lower case."""
+    """Returns BERT's normalizer: removes control characters and accents, separates ideographs, lowers case."""
     cleans, spaces, strips, lowers = settings(
         part, clean_text=True, handle_chinese_chars=True, strip_accents=part.get("lowercase", True), lowercase=True
     )
@@ -193,12 +193,12 @@ def of_bert(part: Json) -> Callable[[str], str]:
 
 
 def lowered(text: str) -> str:
-    """Returns a text in lower case, each character by itself."""
+    """Returns a text in lower case, character by character."""
     return "".join([letter.lower() for letter in text])
 
 
 def form(name: Any) -> Callable[[Json], Callable[[str], str]]:
-    """Returns the maker of a normal form of Unicode."""
+    """Returns the maker of a Unicode normal form."""
     return lambda part: partial(unicodedata.normalize, name)
 
 
@@ -213,7 +213,7 @@ NORMALIZERS: dict[str, Callable[[Json], Any]] = {
 
 
 def chain(steps: Sequence[Callable[[str], str]]) -> Callable[[str], str]:
-    """Returns the steps one after the other."""
+    """Returns a function that applies steps in sequence."""
     def changed(text: str) -> str:
         most = GROWTH_MAX * (len(text) + WORD)
         for step in steps:
@@ -240,7 +240,7 @@ def parts_of(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
 
 
 def split(text: str, pattern: re.Pattern[str], behavior: str, inverts: bool = False) -> list[str]:
-    """Returns the parts of a text, as what to do with a match says.
+    """Splits a text at matches; `behavior` says how the matches are kept.
 
     >>> [split("a b", compiled(" "), way) for way in ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext")]
     [['a', ' ', 'b'], ['a', 'b'], ['a ', 'b'], ['a', ' b']]
@@ -265,7 +265,7 @@ def split(text: str, pattern: re.Pattern[str], behavior: str, inverts: bool = Fa
 
 
 def splitting(part: Json) -> Cut:
-    """Returns a cut by a pattern."""
+    """Returns a function that splits by a pattern."""
     _, behavior, inverts = settings(part, pattern=None, behavior="Isolated", invert=False)
     if behavior not in ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
         raise DataError(f"its Split has the behavior {str(behavior)[:40]!r}, which is not known.")
@@ -274,12 +274,12 @@ def splitting(part: Json) -> Cut:
 
 
 def always(pattern: str, behavior: str, inverts: bool = False) -> Callable[[Json], Cut]:
-    """Returns the maker of a part that cuts by one pattern."""
+    """Returns the maker of a part that splits by one pattern."""
     return lambda part: lambda text, is_first: split(text, compiled(pattern), behavior, inverts)
 
 
 def of_bytes(part: Json) -> Cut:
-    """Returns GPT-2's cut, or none, whose words have a character for each byte."""
+    """Returns GPT-2's splitting, or none, with a character for each byte."""
     adds_space, uses_pattern = settings(part, add_prefix_space=True, use_regex=True)
     pattern = compiled(PATTERNS["gpt-2"])
 
@@ -292,7 +292,7 @@ def of_bytes(part: Json) -> Cut:
 
 
 def metaspace(part: Json) -> Cut:
-    """Returns the cut at spaces, written as a visible character that begins words."""
+    """Returns a splitting at spaces, which become a visible character at the start of words."""
     mark, scheme, splits, adds = settings(
         part, replacement="\u2581", prepend_scheme="always", split=True, add_prefix_space=True
     )
@@ -308,7 +308,7 @@ def metaspace(part: Json) -> Cut:
 
 
 def punctuation(part: Json) -> Cut:
-    """Returns the cut at signs of punctuation."""
+    """Returns a splitting at punctuation."""
     (behavior,) = settings(part, behavior="Isolated")
 
     def cut(text: str, is_first: bool) -> list[str]:
@@ -319,7 +319,7 @@ def punctuation(part: Json) -> Cut:
 
 
 def cuts(part: Json, steps: Sequence[Cut]) -> Cut:
-    """Returns cuts one after the other."""
+    """Returns a function that applies splittings in sequence."""
 
     def cut(text: str, is_first: bool) -> list[str]:
         words = [text]
@@ -346,13 +346,13 @@ Numbers = Callable[[str], list[int]]
 
 
 def byte_numbers(symbol: str, vocabulary: Json) -> list[int] | None:
-    """Returns the numbers of the bytes of some text; None where the vocabulary lacks one."""
+    """Returns the numbers of the bytes of a text; None if the vocabulary lacks one."""
     found = [vocabulary.get(f"<0x{byte:02X}>") for byte in symbol.encode()]
     return None if None in found else [int(number) for number in found if number is not None]
 
 
 def bpe(part: Json) -> tuple[Json, Numbers]:
-    """Returns the vocabulary and the function of a BPE."""
+    """Returns the vocabulary and the encoding function of a BPE."""
     vocabulary, merges, unknown, prefix, suffix, fuses, falls_back, takes_words, _ = settings(
         part, vocab={}, merges=[], unk_token=None, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False,
         byte_fallback=False, ignore_merges=False, dropout=None,
@@ -389,12 +389,12 @@ def bpe(part: Json) -> tuple[Json, Numbers]:
 
 
 def unigram(part: Json) -> tuple[Json, Numbers]:
-    """Returns the vocabulary and the function of a Unigram: pieces, no control tokens, with the largest sum of scores."""
+    """Returns the vocabulary and the encoding function of a Unigram: the pieces with the largest sum of scores."""
     scored, unknown, falls_back, control, numbered = settings(
         part, vocab=[], unk_id=None, byte_fallback=False, control=(), numbers=None
     )
     places = {piece: place for place, (piece, _) in enumerate(scored)}
-    every: Json = places if numbered is None else numbered  # a file of SentencePiece has its numbers elsewhere
+    every: Json = places if numbered is None else numbered  # SentencePiece files keep the numbers separately
     vocabulary = {piece: place for piece, place in places.items() if piece not in control}
     scores = [float(score) for _, score in scored]
     if not all(abs(score) <= SCORE_MAX for score in scores):
@@ -424,7 +424,7 @@ def _best_starts(
     """Returns, for each position, where the last piece of the best text up to it starts (Viterbi 1967).
 
     Args:
-      cost:     score of a character that no piece of one letter covers
+      cost:     score of a character without a piece of one letter
       longest:  letters of the longest piece
     """
     best = [(0.0, 0)] + [(-float("inf"), -1)] * len(word)  # score up to a position, start of its last piece
@@ -455,7 +455,7 @@ def _split(word: str, starts: Sequence[int], vocabulary: Container[str]) -> list
 
 
 def wordpiece(part: Json) -> tuple[Json, Numbers]:
-    """Returns the vocabulary and the function of a WordPiece: the longest pieces from the left."""
+    """Returns the vocabulary and the encoding function of a WordPiece: the longest pieces from the left."""
     vocabulary, unknown, prefix, longest = settings(
         part, vocab={}, unk_token="[UNK]", continuing_subword_prefix="##", max_input_chars_per_word=100
     )
@@ -474,14 +474,14 @@ MODELS: dict[str | None, Callable[[Json], Any]] = {"BPE": bpe, "Unigram": unigra
 
 # ---- the whole ----
 class Added(Record):
-    """A token that is not part of the model's vocabulary, or is one whatever the model says.
+    """A token outside the model's vocabulary, or one that overrides the model.
 
     number:       of the token
     content:      its text
-    is_special:   of the vocabulary's own: the end of a turn, say; text that a person writes never becomes one
-    strips_left:  white space before it belongs to it
-    strips_right: white space after it belongs to it
-    is_word:      it is one only where no letter or digit is beside it
+    is_special:   a control token, such as the end of a turn; a user's text never becomes one
+    strips_left:  includes white space before it
+    strips_right: includes white space after it
+    is_word:      matches only if no letter or digit is adjacent
     """
 
     number: int
@@ -493,19 +493,19 @@ class Added(Record):
 
 
 class Pipeline(Tokenizer):
-    """The tokenizer that the contents of a tokenizer.json describe.
+    """The tokenizer of a tokenizer.json's contents.
 
     Raises:
-      DataError: it has a part that is not done here.
+      DataError: it has an unsupported part.
     """
 
     def __init__(self, content: Json):
         model = dict(content["model"])
-        if "type" not in model:  # files of old: GPT-2's
+        if "type" not in model:  # older files, such as GPT-2's
             model["type"] = "Unigram" if isinstance(model.get("vocab"), list) else "BPE"
         self.normalize = made(content["normalizer"], NORMALIZERS, "normalizer") if content.get("normalizer") else str
         self.cut = made(content.get("pre_tokenizer"), PRE_TOKENIZERS, "pre_tokenizer")
-        if model["type"] == "Unigram":  # whose pieces control tokens are, too
+        if model["type"] == "Unigram":  # its pieces include control tokens
             model["control"] = {token["content"] for token in content.get("added_tokens") or [] if token.get("special")}
         vocabulary, self.numbers_of = made(model, MODELS, "model")
         added, number_of = {True: list[Added](), False: list[Added]()}, dict(vocabulary)
@@ -520,7 +520,7 @@ class Pipeline(Tokenizer):
         whole = [number for number in number_of.values() if type(number) is int and 0 <= number < TOKENS_MAX]
         if not whole or len(set(whole)) < len(number_of):
             raise DataError("has no vocabulary, or tokens whose numbers are not whole, or are the same.")
-        tokens, kinds = [""] * (max(whole) + 1), [CONTROL] * (max(whole) + 1)  # a number that is nobody's is not text
+        tokens, kinds = [""] * (max(whole) + 1), [CONTROL] * (max(whole) + 1)  # an unused number is not text
         for token, number in number_of.items():
             is_byte = re.fullmatch("<0x[0-9A-F]{2}>", token) and model.get("byte_fallback")
             tokens[number], kinds[number] = token, BYTE if is_byte else TEXT
@@ -530,16 +530,16 @@ class Pipeline(Tokenizer):
         self.exact, self.normal = Finder(added[False], str), Finder(added[True], self.normalize)
         self.start, self.end = around_of(content.get("post_processor"), number_of)
         self.has_bytes, self.spaces, self.drops_spaces = decoder_of(content.get("decoder"))
-        self.known: dict[str, list[int]] = {}  # words that were met
+        self.known: dict[str, list[int]] = {}  # cache of words
 
     def fit(self, rows: int, width: int) -> None:
-        """Forgets added tokens from a number on, for which the network has no vector.
+        """Removes added tokens that the network's table has no vectors for.
 
         Args:
-          rows, width:  of the network's table of tokens
+          rows, width:  shape of the network's token table
 
         Raises:
-          DataError: one of them is not an added token, or the table has many rows more.
+          DataError: such a token is not an added one, or the table has many more rows.
         """
         if rows >= len(self.tokens):
             check_rows("of config.json", (rows, width), len(self.tokens))
@@ -564,7 +564,7 @@ class Pipeline(Tokenizer):
         return self._encoded(text, "", False)
 
     def _encoded(self, text: str, hidden: str, has_marks: bool) -> list[int]:
-        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
+        text = text.encode("utf-8", "replace").decode()  # lone surrogates have no bytes
         numbers: list[int] = []
         is_first = True
         for part in self.exact.parts(text, has_marks):
@@ -602,7 +602,7 @@ class Pipeline(Tokenizer):
         return (token if kind == WHOLE else token.replace(self.spaces, " ")).encode("utf-8", "replace")
 
 
-LONG_WORD = 64  # letters: a longer one is hardly met again
+LONG_WORD = 64  # letters; longer words rarely recur
 
 
 class Finder:
@@ -613,7 +613,7 @@ class Finder:
         self.keep(TOKENS_MAX)
 
     def keep(self, num: int) -> None:
-        """Forgets tokens from a number on."""
+        """Removes tokens from a number on."""
         self.token_of = {text: token for text, token in self.token_of.items() if token.number < num}
         texts = sorted(filter(None, self.token_of), key=len, reverse=True)
         self.pattern = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
@@ -641,16 +641,16 @@ class Finder:
 
 
 def is_inside(text: str, first: int, past: int) -> bool:
-    """Returns whether a letter or a digit is before or behind a part of a text."""
+    """Returns whether a letter or a digit is adjacent to a part of a text."""
     word = compiled(r"\p{word}")
     return bool(word.search(text[max(0, first - 1) : first]) or word.search(text[past : past + 1]))
 
 
 def around_of(part: Json | None, number_of: Json) -> tuple[list[int], list[int]]:
-    """Returns the tokens that go before and behind a text.
+    """Returns the tokens before and after a text.
 
     Raises:
-      DataError: the part is not known.
+      DataError: the part is unknown.
     """
     kind = None if part is None else part["type"]
     if part is None or kind == "ByteLevel":
@@ -673,10 +673,10 @@ def around_of(part: Json | None, number_of: Json) -> tuple[list[int], list[int]]
 
 
 def decoder_of(part: Json | None) -> tuple[bool, str, int]:
-    """Returns how tokens become text: whether their letters are bytes, the letter for a space, how many the first loses.
+    """Returns the decoding of tokens: whether letters are bytes, the letter for a space, spaces that the first token loses.
 
     Raises:
-      DataError: a part is not known.
+      DataError: a part is unknown.
     """
     parts = [] if part is None else part["decoders"] if part["type"] == "Sequence" else [part]
     has_bytes, space, drops = False, "\u2581", 0
@@ -696,14 +696,14 @@ def decoder_of(part: Json | None) -> tuple[bool, str, int]:
 
 
 def of_vocabulary(pieces: Sequence[str], lowers: bool = True) -> Pipeline:
-    """Returns BERT's tokenizer of the pieces in its vocabulary.
+    """Returns BERT's tokenizer for a vocabulary of pieces.
 
     Args:
-      pieces:  the number of one is its place
-      lowers:  texts are read in lower case, without accents
+      pieces:  in the order of their numbers
+      lowers:  texts are converted to lower case, without accents
 
     Raises:
-      DataError: the vocabulary lacks a piece that every text needs.
+      DataError: the vocabulary lacks a required piece.
 
     >>> tokenizer = of_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "!"])
     >>> tokenizer.start, tokenizer.encode("Playing!"), tokenizer.end
@@ -722,10 +722,10 @@ def of_vocabulary(pieces: Sequence[str], lowers: bool = True) -> Pipeline:
 
 # ---- folders of weights ----
 def tokenizer_in(folder: Path) -> Tokenizer:
-    """Returns the tokenizer that the files of a folder describe; vocab.json has GPT-2's pattern of words.
+    """Returns the tokenizer of a folder's files; vocab.json implies GPT-2's pattern of words.
 
     Raises:
-      DataError: they are missing, damaged, or describe another kind of tokenizer.
+      DataError: the files are missing, damaged, or describe another kind of tokenizer.
     """
     whole, vocabulary, merges = (folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
     if vocabulary.is_file() and merges.is_file():

@@ -1,10 +1,10 @@
-"""Files of tokens that are mapped into memory: a training reads windows of them, however long the text is.
+"""Files of tokens that are mapped into memory, so that a training reads windows of texts of any length.
 
-The format is llm.c's: 256 numbers of int32 (a mark, version 1, how many tokens), then each token as uint16. Two numbers
-that it leaves at 0 hold how many tokens the vocabulary has and a checksum, so that a file of another text, of another
-vocabulary, or one that is damaged is not trained on.
+The format is llm.c's: 256 int32 (a magic number, version 1, the number of tokens), then each token as uint16. Two unused
+entries hold the vocabulary's size and a checksum, so that a training refuses a file of another text or vocabulary, or a
+damaged one.
 
-`TokenFile` reads files of others, too: llm.c's, and nanoGPT's, which are tokens and nothing else.
+`TokenFile` also reads other files: llm.c's, and nanoGPT's, which contain only tokens.
 
 Source: Karpathy 2024, llm.c, `write_datafile`; Karpathy 2022, nanoGPT, `prepare.py`.
 
@@ -29,9 +29,9 @@ from picograd_loader.datasets import Dataset
 from picograd_programs.data.text import windows_at
 
 MARK, VERSION, HEADER = 20240520, 1, 256
-TOKENS_MAX = 2**16  # that an element of two bytes can tell apart
-HEADERS = {(MARK, VERSION): "uint16", (20240801, 7): "uint32"}  # mark and version of llm.c's files -> a token's type
-CHECKED = 2**20  # tokens that are looked at together
+TOKENS_MAX = 2**16  # vocabulary of two-byte tokens
+HEADERS = {(MARK, VERSION): "uint16", (20240801, 7): "uint32"}  # magic number and version of llm.c -> a token's type
+CHECKED = 2**20  # tokens per check
 
 
 def write_tokens(path: str | PathLike[str], tokens: ArrayLike, vocabulary: int) -> None:
@@ -42,7 +42,7 @@ def write_tokens(path: str | PathLike[str], tokens: ArrayLike, vocabulary: int) 
       vocabulary:  V, up to 65,536
 
     Raises:
-      ArgumentError: a token is not in the vocabulary, or that has more than fit into two bytes.
+      ArgumentError: a token is outside the vocabulary, or the vocabulary does not fit into two bytes.
       FileError: the file cannot be written.
     """
     numbers_N = np.asarray(tokens, np.int64)
@@ -60,13 +60,13 @@ def write_tokens(path: str | PathLike[str], tokens: ArrayLike, vocabulary: int) 
 
 
 def map_tokens(path: str | PathLike[str], vocabulary: int) -> NDArray[np.uint16]:
-    """Returns the tokens of a file, (N,) uint16, mapped into memory: what is not read is not loaded.
+    """Returns the tokens of a file, (N,) uint16, mapped into memory; only the parts that are read are loaded.
 
     Args:
-      vocabulary:  V, of the tokenizer that is used with them
+      vocabulary:  V, of the tokenizer in use
 
     Raises:
-      DataError: the file cannot be read, is not a file of tokens, is damaged, or is of another vocabulary.
+      DataError: the file cannot be read, is not a file of tokens, is damaged, or has another vocabulary.
     """
     with opened("map_tokens", path, "train again without --resume.") as file:
         header = np.frombuffer(file.read(4 * HEADER), "<i4")
@@ -84,22 +84,22 @@ def map_tokens(path: str | PathLike[str], vocabulary: int) -> NDArray[np.uint16]
 
 
 class TokenFile(Dataset):
-    """Windows of a file of tokens, each with the token after each of its own; the file is mapped, not loaded.
+    """Windows of a file of tokens, with the token after each; the file is mapped, not loaded.
 
-    Example n is (tokens (T,), targets (T,)), int32, from place n * stride on; a loader is given batches of them, (B, T). A
-    file with the header of llm.c says itself what a token takes; of others, such as nanoGPT's, `dtype` does. Workers map
-    the file themselves.
+    Example n is (tokens (T,), targets (T,)), int32, from position n * stride on; a loader gets batches of them, (B, T). A
+    file with llm.c's header says the size of a token; for others, such as nanoGPT's, `dtype` does. Workers map the file
+    themselves.
 
     Args:
-      path:        of the file
-      block:       T, tokens of a window
+      path:        path of the file
+      block:       T, number of tokens in a window
       dtype:       "uint16" or "uint32", little-endian, in a file without a header
-      stride:      places between the beginnings of two windows; None: T, so that each token is read once
-      vocabulary:  V: all tokens must be below it, for which the file is read once; None: they are not looked at
+      stride:      distance between the starts of two windows; None: T, so that each token is read once
+      vocabulary:  V: checks that all tokens are below it, which reads the file once; None: no check
 
     Raises:
-      ArgumentError: block or stride is below 1, or dtype another one.
-      DataError: the file cannot be read, is cut, has no window, or a token beyond the vocabulary.
+      ArgumentError: block or stride is below 1, or dtype is unknown.
+      DataError: the file cannot be read, is truncated, is shorter than a window, or has a token outside the vocabulary.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "train.bin")

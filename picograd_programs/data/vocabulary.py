@@ -1,4 +1,4 @@
-"""Vocabularies in files: what their JSON has to be, and how many vectors a table of tokens has."""
+"""Vocabularies in files: checks of their JSON, and of the number of rows in a table of tokens."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from picograd.errors import DataError
 from picograd.files import read_whole
 from picograd_formats.safetensors_file import json_of
 
-TOKENS_MAX = 2**24  # a number beyond is damage, not a vocabulary
-# Rows that fill up a table of tokens so that it divides well: to a multiple of 64 (nanoGPT's 50,304 for 50,257 tokens), of
-# 1,024 at most (Phi-2's 51,200 for 50,295).
+TOKENS_MAX = 2**24  # larger numbers mean damage
+# Padding rows of token tables, for divisibility: up to a multiple of 64 (nanoGPT's 50,304 for 50,257 tokens), at most
+# of 1,024 (Phi-2's 51,200 for 50,295).
 PADDING_MAX = 1023
 
 Json = dict[str, Any]
 
 
 def check_rows(table: str, shape: tuple[int, ...], tokens: int) -> None:
-    """Checks that a table can belong to a vocabulary: a vector for each token, and few that fill it up behind them.
+    """Checks that a table fits a vocabulary: a vector for each token, and few rows of padding.
 
     Args:
-      table:   its name, for the error
+      table:   its name in error messages
       shape:   (rows, width)
-      tokens:  how many the vocabulary has
+      tokens:  size of the vocabulary
 
     Raises:
-      DataError: there are fewer rows, or so many more that they belong to another vocabulary.
+      DataError: there are fewer rows, or too many for padding.
 
     >>> check_rows("wte.weight", (50304, 768), 50257)
     """
@@ -42,7 +42,7 @@ def numbers_in(value: Any, path: Path) -> Json:
     """Returns the tokens of a vocabulary with their numbers.
 
     Raises:
-      DataError: it is not one.
+      DataError: the dict is not a vocabulary.
     """
     if not isinstance(value, dict) or not 0 < len(value) <= TOKENS_MAX:
         raise DataError(f"{path}: has no vocabulary, which is a dict of tokens and their numbers.")
@@ -50,10 +50,10 @@ def numbers_in(value: Any, path: Path) -> Json:
 
 
 def text_in(path: Path, function: str = "sample") -> str:
-    """Returns the text of a file; errors call the reader `function`.
+    """Returns the text of a file; `function` names the reader in error messages.
 
     Raises:
-      DataError: it cannot be read, or is not UTF-8.
+      DataError: the file cannot be read, or is not UTF-8.
     """
     try:
         return read_whole(function, path).decode()
@@ -62,10 +62,10 @@ def text_in(path: Path, function: str = "sample") -> str:
 
 
 def json_in(path: Path, function: str = "sample", kind: type = dict) -> Any:
-    """Returns the dict, or the list, in a file of JSON; errors call the reader `function`.
+    """Returns the dict, or the list, in a JSON file; `function` names the reader in error messages.
 
     Raises:
-      DataError: it cannot be read, is damaged, or has something else.
+      DataError: the file cannot be read, is damaged, or contains something else.
     """
     text = text_in(path, function)
     try:

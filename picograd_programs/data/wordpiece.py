@@ -1,4 +1,4 @@
-"""WordPiece: words cut into the longest pieces that a vocabulary has, as BERT reads text.
+"""WordPiece: splits words into the longest pieces of a vocabulary, as in BERT.
 
 Source: Devlin et al. 2018, arXiv:1810.04805, section 3; Wu et al. 2016, arXiv:1609.08144, section 4.1.
 """
@@ -9,9 +9,9 @@ import unicodedata
 from collections.abc import Container
 
 UNKNOWN, START, END, PADDING = "[UNK]", "[CLS]", "[SEP]", "[PAD]"
-INSIDE = "##"  # before a piece that does not begin a word
-WORD_LETTERS_MAX = 100  # a longer word is unknown
-# Chinese characters, each of which is a word: blocks of CJK ideographs (Unicode 15, "CJK Unified Ideographs").
+INSIDE = "##"  # prefix of pieces inside a word
+WORD_LETTERS_MAX = 100  # longer words are unknown
+# Chinese characters, each its own word: blocks of CJK ideographs (Unicode 15, "CJK Unified Ideographs").
 IDEOGRAPHS = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
     (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
@@ -21,11 +21,11 @@ IDEOGRAPHS = (
 def pieces_of(
     word: str, vocabulary: Container[str], unknown: str = UNKNOWN, inside: str = INSIDE, longest: int = WORD_LETTERS_MAX
 ) -> list[str]:
-    """Returns the pieces of a word, the longest first; one unknown piece where there is no way to cut it.
+    """Returns the pieces of a word, the longest first; one unknown piece if it has no splitting.
 
     Args:
-      inside:   before a piece that does not begin a word
-      longest:  letters of a word that is cut
+      inside:   prefix of pieces that do not start a word
+      longest:  letters of the longest word that is split
 
     >>> pieces_of("played", {"play", "##ed"})
     ['play', '##ed']
@@ -51,12 +51,12 @@ def spaced(text: str, cleans: bool = True, spaces: bool = True) -> str:
 
 
 def without_accents(text: str) -> str:
-    """Returns a text without marks on letters."""
+    """Removes the accents of letters."""
     return "".join(letter for letter in unicodedata.normalize("NFD", text) if unicodedata.category(letter) != "Mn")
 
 
 def _cleaned(letter: str) -> str:
-    """Returns a letter, a space for one of any kind, and nothing for a control character."""
+    """Returns a letter, a space for any white space, and nothing for a control character."""
     if letter in "\t\n\r" or unicodedata.category(letter) == "Zs":
         return " "
     return "" if letter in "\0\ufffd" or unicodedata.category(letter) in ("Cc", "Cf", "Co") else letter
@@ -67,7 +67,7 @@ def _is_ideograph(letter: str) -> bool:
 
 
 def is_punctuation(letter: str) -> bool:
-    """Returns whether a letter is a sign of punctuation; signs of ASCII that are neither letters nor digits count, too."""
+    """Returns whether a character is punctuation; ASCII's symbols count, too."""
     return letter.isascii() and letter.isprintable() and not letter.isalnum() and letter != " " or (
         unicodedata.category(letter).startswith("P")
     )  # fmt: skip

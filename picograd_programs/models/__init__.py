@@ -1,4 +1,4 @@
-"""Networks and their trainings, a file a model: of text, of names, of pictures, of tables."""
+"""Networks and their trainings, one file per model, for text, names, pictures and tables."""
 
 from picograd_programs.models.gpt import GPT, GPTConfig, generate, optimizer_of
 from picograd_programs.models.pictures import PixelCNN, PixelMLP

@@ -286,23 +286,23 @@ OF_GEMMA: dict[str, Any] = {"norm_offset": 1.0, "scales_embedding": True, "activ
 
 
 class Architecture(Record, eq=False):
-    """The form in which networks of a model_type are published.
+    """The published form of the networks of a model_type.
 
-    entries:            of config.json that are read -> what transformers takes where one is not there
-    tensors:            in the folder -> here; several of ours are rows of one matrix of theirs
-    settings:           fields of DecoderConfig that its name alone says
-    names:              an entry here -> in config.json, where it has another name there
-    fixed:              entries that must have a value; others that change nothing have the value Any
-    slides_every:       layers see a window but for the last of so many; 1: all do
-    sees_all_first:     the first of so many instead
-    turns_near_alone:   layers that see everything turn nothing
-    turns_without:      but where no layer has a window, all turn
-    heads_are_packed:   rows of queries, keys and values alternate, by heads that share keys, where they are of one matrix
-    norm_offset:        is added to weights of norms
-    scales_embedding:   by the root of the width
-    activation:         where config.json says none
-    routing:            as of Routing, where config.json says nothing of it
-    form:               makes tensors of theirs that are not one to one with ours
+    entries:            entries of config.json that are read -> transformers' defaults
+    tensors:            names in the folder -> ours; several of ours may be rows of one of theirs
+    settings:           fields of DecoderConfig that the name alone determines
+    names:              an entry here -> its name in config.json, if it differs
+    fixed:              entries with a required value; entries without effect have the value Any
+    slides_every:       of this many layers in a row the last sees everything, the others a window; 1: all have a window
+    sees_all_first:     the first in a row sees everything, instead of the last
+    turns_near_alone:   layers that see everything have no rotation
+    turns_without:      unless no layer has a window
+    heads_are_packed:   rows of queries, keys and values in one matrix alternate, by groups of heads with the same keys
+    norm_offset:        number added to weights of norms
+    scales_embedding:   the embedding is multiplied by the root of the width
+    activation:         default if config.json has none
+    routing:            default if config.json has none
+    form:               converts tensors that do not correspond one to one to ours
     """
 
     entries: Mapping[str, Any]

@@ -1,7 +1,7 @@
 """`picograd train bert` and `picograd sample bert`: a masked language model, which fills gaps in a text.
 
-15 % of the characters are chosen: of these 80 % become a mask, 10 % another character, and 10 % stay. The model, which
-sees both sides of each, tells what they were.
+15 % of the characters are chosen: 80 % of these become a mask, 10 % another character, and 10 % stay. The model, which
+sees both sides of each, predicts the originals.
 
 Source: Devlin et al. 2018, arXiv:1810.04805, section 3.1.
 
@@ -27,18 +27,18 @@ from picograd_programs.models.characters import TextProgram, TextSettings
 from picograd_programs.models.gpt import optimizer_of
 from picograd_programs.train.program import NoOption, SampleSettings, check_settings, trained
 
-CHOSEN, MASKED, CHANGED = 0.15, 0.8, 0.1  # parts: of all characters; of the chosen ones
-NOT_ASKED = -100  # target of a character that was not chosen
-GAP = "_"  # in a text to be filled
+CHOSEN, MASKED, CHANGED = 0.15, 0.8, 0.1  # shares of all characters, and of the chosen ones
+NOT_ASKED = -100  # target of characters that were not chosen
+GAP = "_"  # a gap of a text
 
 
 class BERT(nn.Module):
-    """logits = head(encoder(embedding[characters] + position)), where each position sees all others
+    """logits = head(encoder(embedding[characters] + position)), where each position attends to all
 
-    vocabulary:  V; one number more, V, is the mask
-    block:       most positions
-    layers:      of the encoder
-    heads:       of attention
+    vocabulary:  V; the additional number V is the mask
+    block:       largest number of positions
+    layers:      layers of the encoder
+    heads:       heads of attention
     width:       C
     dropout:     probability, in training
 
@@ -56,7 +56,7 @@ class BERT(nn.Module):
         self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, vocabulary))
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Returns the logits (B, T, V), float32, of what stands at each position, for tokens (B, T), integers 0..V."""
+        """Returns the logits (B, T, V), float32, of the character at each position, for tokens (B, T), integers 0..V."""
         x_BTC: Tensor = self.characters(tokens_BT) + self.positions.weight[: tokens_BT.shape[1]]
         logits_BTV: Tensor = self.head(self.encoder(x_BTC))
         return logits_BTV
@@ -65,7 +65,7 @@ class BERT(nn.Module):
 def hidden(
     tokens_BT: NDArray[np.int32], vocabulary: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Returns tokens of which some are hidden, and what these were; -100 where nothing is asked. (B, T) int32 each."""
+    """Returns tokens with some hidden, and the hidden ones; -100 for the others. (B, T) int32 each."""
     chosen_BT = rng.random(tokens_BT.shape) < CHOSEN
     how_BT = rng.random(tokens_BT.shape)
     others_BT = rng.integers(0, vocabulary, tokens_BT.shape)
@@ -90,7 +90,7 @@ class BertSettings(TextSettings):
 class SampleBertSettings(SampleSettings):
     """Settings of `picograd sample bert`."""
 
-    text: str = "def __in_t__(se_f, val_e):"  # "_" is filled where it is a gap; every "_" is one
+    text: str = "def __in_t__(se_f, val_e):"  # "_" marks a gap to fill, wherever it occurs
     num: NoOption[int] = 1
     temperature: NoOption[float] = 1.0
     seed: NoOption[int] = 0
@@ -115,21 +115,21 @@ class MaskedModel(TextProgram):
         return BERT(len(facts["characters"]), *shape)
 
     def batch(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Returns windows with characters hidden."""
+        """Returns windows with hidden characters."""
         rng = np.random.default_rng((self.settings.seed, number, 1))
         return hidden(self.windows_at(number).tokens, len(self.vocabulary), rng)
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy of the characters that are asked, in nats."""
+        """Returns the mean cross-entropy of the chosen characters, in nats."""
         return self.cross_entropy(model(batch[0]), batch[1])
 
     @staticmethod
     def cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
-        """Returns the mean cross-entropy where something is asked."""
+        """Returns the mean cross-entropy of positions with a target."""
         return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=NOT_ASKED)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Returns the loss on held-out windows, and the part of hidden characters that is told right."""
+        """Returns the loss on held-out windows, and the share of hidden characters that are predicted correctly."""
         losses, right, asked = [], 0, 0
         for seen_BT, targets_BT in self.windows:
             logits_BTV = model(Tensor(seen_BT))
@@ -139,13 +139,13 @@ class MaskedModel(TextProgram):
         return {"validation loss": float(np.mean(losses)), "accuracy": right / max(1, asked)}
 
     def preview(self, model: nn.Module, step: int) -> str:
-        """Returns the beginning of the held-out text, every third character told from the others."""
+        """Returns the beginning of the held-out text, with every third character predicted from the others."""
         text = self.vocabulary.decode(self.held_out_N[: self.settings.block])
         known = "".join(GAP if place % 3 == 2 else letter for place, letter in enumerate(text))
         return filled(model, self.vocabulary, known, self.settings.block)
 
     def report(self, model: nn.Module) -> str:
-        """Returns both figures at the end."""
+        """Returns both figures at the end of the training."""
         figures = self.evaluate(model)
         return f"validation loss: {figures['validation loss']:.4f}; hidden characters told right: {figures['accuracy']:.2%}"
 
@@ -155,8 +155,8 @@ class MaskedModel(TextProgram):
 
         Raises:
           ArgumentError: a setting is out of its range.
-          DataError: the checkpoint is not there, corrupt, or of another training; or the text has a character that the
-                     model does not know, or is longer than the model reads.
+          DataError: the checkpoint is missing, corrupt, or of another training; or the text has an unknown character, or is
+          longer than the model reads.
         """
         check_settings(settings)
         model, facts = trained(cls, settings.checkpoint)
@@ -167,7 +167,7 @@ def filled(model: nn.Module, vocabulary: Vocabulary, text: str, block: int) -> s
     """Returns a text with its gaps filled by the likeliest characters, all at once.
 
     Raises:
-      DataError: the text has a character that the model does not know, is empty, or longer than the block.
+      DataError: the text has an unknown character, is empty, or is longer than the block.
     """
     if not 1 <= len(text) <= block:
         raise DataError(f"--text: {len(text):,} characters; the model reads 1 to {block:,}.")

@@ -1,6 +1,6 @@
 """`picograd train bigram`: which character follows which in first names, by counting and by gradient descent.
 
-The logits of a character are a row of a table of 27 x 27. Gradient descent on them finds what counting gives at once.
+The logits of a character are a row of a 27 x 27 table. Gradient descent on it converges to the counts' solution.
 
 Source: Karpathy, makemore, part 1; Shannon 1948, "A mathematical theory of communication", section 3.
 
@@ -27,12 +27,12 @@ from picograd_programs.train.program import NoOption
 
 
 def count_bigrams(xs_N: NDArray[np.int32], ys_N: NDArray[np.int32], vocabulary: int = 27) -> Tensor:
-    """Returns how often each character follows each: the sum over pairs of one-hot rows times one-hot columns.
+    """Returns the counts of pairs: the sum over pairs of one-hot rows times one-hot columns.
 
     Args:
       xs_N, ys_N:  (N,)  int32, each pair (x, y)
 
-    Returns:       (V, V)  float32, row x, column y; exact up to 2^24 pairs of a kind
+    Returns:       (V, V)  float32, row x, column y; exact up to 2^24 equal pairs
     """
     characters_V = Tensor.arange(vocabulary)
     firsts_NV = (Tensor(xs_N).unsqueeze(1) == characters_V).float()
@@ -41,7 +41,7 @@ def count_bigrams(xs_N: NDArray[np.int32], ys_N: NDArray[np.int32], vocabulary: 
 
 
 def bigram_probabilities(counts_VV: Tensor, added: float = 1.0) -> Tensor:
-    """Returns the rows of counts, with `added` to each so that none is zero, divided by their sums: (V, V)."""
+    """Returns the rows of counts plus `added`, which avoids zeros, divided by their sums: (V, V)."""
     smoothed_VV = counts_VV + added
     return smoothed_VV / smoothed_VV.sum(1, keepdim=True)
 
@@ -63,7 +63,7 @@ def average_nll(counts_VV: Tensor, probabilities_VV: Tensor) -> Tensor:
 
 
 class LogisticBigram(nn.Module):
-    """logits = W[character], from a normal distribution at first
+    """logits = W[character], with W initialized from a normal distribution
 
     vocabulary:  V
     """
@@ -83,8 +83,8 @@ class BigramSettings(NamesSettings):
     """Settings of `picograd train bigram`; a step sees all pairs of all names."""
 
     steps: int = 100
-    context: NoOption[int] = 1  # characters that the model sees
-    lr: float = 50.0  # large, for the gradient of an average over all pairs is small; the same at all steps
+    context: NoOption[int] = 1  # number of characters that the model sees
+    lr: float = 50.0  # large, as the gradient of a mean over all pairs is small; constant
     eval_every: int = 100
     batch: NoOption[int] = 32
     warmup: NoOption[int] = 0
@@ -112,7 +112,7 @@ class Bigram(NamesProgram):
         return SGD(self.model.parameters(), lr=settings.lr)
 
     def schedule(self, step: int) -> float:
-        """Returns 1: the learning rate stays."""
+        """Returns 1: the learning rate is constant."""
         return 1.0
 
     def batch(self, number: int) -> Sequences:
@@ -124,11 +124,11 @@ class Bigram(NamesProgram):
         return f"{len(self.pairs.tokens):,} pairs, {super(NamesProgram, self).describe()}"
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Returns no figures: all names are counted, and none is held out."""
+        """Returns no figures: all names are counted, without a held-out part."""
         return {}
 
     def report(self, model: nn.Module) -> str:
-        """Returns both averages in nats per character, and new names."""
+        """Returns both mean losses in nats per character, and new names."""
         counts_VV = count_bigrams(self.pairs.tokens[:, 0], self.pairs.targets).to(dtypes.float64)
         counted = average_nll(counts_VV, bigram_probabilities(counts_VV)).item()
         fitted = cross_entropy(model(Tensor(self.pairs.tokens)), Tensor(self.pairs.targets)).item()

@@ -1,9 +1,9 @@
-"""Keys and values of the positions that a network has read: what later positions look at, so that no text is read twice.
+"""Keys and values of the positions that a network has read, for the attention of later positions.
 
     y = cache.attend(layer, q, k, v, position, mask)
 
-Tokens are those of all texts from one position on, or, beside `Several`, one token each of some texts, each at a position
-of its own: these share every product with a weight, and each attends to its own text alone, as if it were read by itself.
+Tokens are those of all texts from one position on; or, with `Several`, one token each of some texts, each at its own
+position: these share every product with a weight, and each attends only to its own text.
 
 Letters: B texts, H heads, T positions, S positions of the cache, D features of a head.
 """
@@ -29,8 +29,8 @@ class KVCache:
     """The keys and values of texts, by layer. Written in place.
 
     keys:    (B, H, S, D) for each layer
-    values:  (B, H, S, E); or none: the first E features of keys
-    front:   places of zeros before each text, that a mask may open
+    values:  (B, H, S, E) for each layer; or none: the first E features of keys
+    front:   zero positions before each text, which a mask may open
     """
 
     keys: tuple[Tensor, ...]
@@ -41,7 +41,7 @@ class KVCache:
     def empty(
         layers: int, keys: tuple[int, ...], values: tuple[int, ...] | None, front: int = 0, **settings: Any
     ) -> KVCache:
-        """Returns one of zeros, from the shapes of keys and of values, if there are any; `settings` as of Tensor.zeros."""
+        """Returns a cache of zeros, from the shapes of keys and, if any, values; `settings` as in Tensor.zeros."""
 
         def zeros(shape: tuple[int, ...] | None) -> tuple[Tensor, ...]:
             return tuple(Tensor.zeros(*shape, **settings).clone() for _ in range(layers)) if shape else ()
@@ -56,7 +56,7 @@ class KVCache:
         return KVCache(tuple(each[one] for each in self.keys), tuple(each[one] for each in self.values), self.front)
 
     def copy_text(self, source: Position, target: Position, length: Position) -> None:
-        """Makes the first `length` positions of a text the same as those of another."""
+        """Copies the first `length` positions of one text to another."""
         first, past = slice(source, source + 1), slice(0, self.front + length)
         for each in (*self.keys, *self.values):
             each[target : target + 1, :, past] = each[first, :, past]
@@ -65,10 +65,10 @@ class KVCache:
         """Checks that tokens fit from a position on.
 
         Args:
-          name:  of the network, for the error
+          name:  name of the network in error messages
 
         Raises:
-          ShapeError: tokens are not (B, T) with the cache's B, or end behind it.
+          ShapeError: tokens are not (B, T) with the cache's B, or do not fit.
         """
         rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
         batch, most = self.keys[0].shape[0], self.keys[0].shape[2] - self.front
@@ -82,13 +82,13 @@ class KVCache:
     def attend(
         self, layer: int, q_BHTD: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, position: Position, mask: Mask, **settings: Any
     ) -> Tensor:
-        """Writes keys and values from a position on, and returns what their queries take in, (B, H, T, D).
+        """Writes keys and values from a position on, and returns the attention of their queries, (B, H, T, D).
 
         Args:
-          v_BHTD:    values; of a cache without them, the first features of keys
-          mask:      (T, those in front and S up to the last of T), True where a position sees another, or numbers that are
-                     added to scores; None: one query sees all up to its own, and several, at position 0, the same
-          settings:  of scaled_dot_product_attention
+          v_BHTD:    values; for a cache without values, the first features of keys
+          mask:      (T, `front` plus the positions up to T's last), True for visible positions, or summands of scores;
+          None: one query sees all positions up to its own; several, at position 0, do so causally
+          settings:  settings of scaled_dot_product_attention
         """
         length, first = q_BHTD.shape[2], position + self.front
         now, seen = slice(first, first + length), slice(0, first + length)
@@ -104,15 +104,15 @@ class KVCache:
 
 @dataclass(frozen=True)
 class Several:
-    """Some texts of a cache, of each of which one token is read at once: row b of the tokens is that of texts[b].
+    """Some texts of a cache, each with one token at a time: row b of the tokens belongs to texts[b].
 
-    Positions and masks are a tuple, of one for each text.
+    Positions and masks are tuples with an element for each text.
     """
 
     texts: tuple[KVCache, ...]
 
     def check(self, name: str, tokens_BT: Tensor, position: tuple[Position, ...]) -> None:
-        """Checks that a token fits at each position; raises as KVCache."""
+        """Checks that a token fits at each position; raises as KVCache does."""
         for row, (text, each) in enumerate(zip(self.texts, position, strict=True)):
             text.check(name, tokens_BT[row : row + 1], each)
 
@@ -120,7 +120,7 @@ class Several:
         self, layer: int, q_BHTD: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, position: tuple[Position, ...],
         mask: tuple[Mask, ...], **settings: Any,
     ) -> Tensor:  # fmt: skip
-        """Lets the query of each text attend to its own cache, and returns the results (B, H, 1, D)."""
+        """Returns the attention of each text's query to its own cache, (B, H, 1, D)."""
         parts = []
         for row, text in enumerate(self.texts):
             q, k, v = (each[row : row + 1] for each in (q_BHTD, k_BHTD, v_BHTD))
@@ -129,15 +129,15 @@ class Several:
 
 
 class NoCache:
-    """In place of a cache where a whole text is read, and nothing after it."""
+    """Replaces a cache if whole texts are read without continuation."""
 
     def check(self, name: str, tokens_BT: Tensor, position: Any) -> None:
-        """Checks nothing."""
+        """Does nothing."""
 
     def attend(
         self, layer: int, q_BHTD: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, position: Any, mask: Any, **settings: Any
     ) -> Tensor:
-        """Returns the values of all positions, averaged for each query, (B, H, T, D)."""
+        """Returns the attention of all positions, (B, H, T, D)."""
         return F.scaled_dot_product_attention(q_BHTD, k_BHTD, v_BHTD, attn_mask=mask, **settings)
 
 
@@ -150,18 +150,18 @@ class Cache(Protocol):
     def attend(
         self, layer: int, q_BHTD: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, position: Any, mask: Any, **settings: Any
     ) -> Tensor:
-        """Writes keys and values, and returns what their queries take in."""
+        """Writes keys and values, and returns the attention of their queries."""
 
 
 Positions = Position | tuple[Position, ...]
 
 
 def at_each(function: Callable[[Position], Any], position: Positions) -> Any:
-    """Returns a function's value at a position, or a tuple of those at several."""
+    """Returns a function's value at a position, or the tuple of its values at several."""
     return tuple(map(function, position)) if isinstance(position, tuple) else function(position)
 
 
 def rows_at(table: Tensor, position: Positions, length: int) -> Tensor:
-    """Returns the rows of a table (S, ...) from a position on, (T, ...); of several positions (B, T, ...)."""
+    """Returns the rows of a table (S, ...) from a position on, (T, ...); for several positions (B, T, ...)."""
     found = at_each(lambda at: table[at : at + length], position)
     return Tensor.stack(found) if isinstance(position, tuple) else found

@@ -25,7 +25,7 @@ from picograd_programs.data.text import Vocabulary, Windows, load_text, random_w
 from picograd_programs.models.gpt import GPT, GPTConfig, generate, optimizer_of
 from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, trained
 
-PREVIEWED = 100  # characters that are shown at an evaluation
+PREVIEWED = 100  # characters shown at an evaluation
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TextSettings(Settings):
     layers: int = 4  # blocks of the model
     heads: int = 4  # attention heads in each block
     width: int = 128  # features of a character
-    block: int = 64  # characters that the model sees
+    block: int = 64  # context length in characters
     dropout: float = 0.0  # probability of dropout in training
     batch: int = 12
     steps: int = 2000
@@ -45,7 +45,7 @@ class TextSettings(Settings):
     clip: float = 1.0
     eval_every: int = 250
     save_every: int = 250
-    eval_batches: int = 20  # batches of an evaluation; ten times as many after the last step
+    eval_batches: int = 20  # batches per evaluation; ten times as many after the last step
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class GptSettings(TextSettings):
     """Settings of `picograd train gpt`; the defaults are nanoGPT's for a CPU."""
 
     lr: float = 1e-3
-    beta2: float = 0.99  # decay of AdamW's mean square
+    beta2: float = 0.99  # decay of AdamW's second moment
     sample: int = 500  # characters to print at the end
     out: Path = Path("runs/gpt")
 
@@ -62,14 +62,14 @@ class GptSettings(TextSettings):
 class SampleGptSettings(SampleSettings):
     """Settings of `picograd sample gpt`."""
 
-    prompt: str = ""  # text to continue; a new line if it is empty
-    length: int = 500  # characters to draw
+    prompt: str = ""  # text to continue; default: a newline
+    length: int = 500  # number of characters to draw
     temperature: float = 0.8
-    top_k: int = 200  # draw only from so many of the likeliest characters
+    top_k: int = 200  # draw only from this many of the likeliest characters
 
 
 class TextProgram(Program):
-    """A model of the characters of a text, of which the last tenth is held out."""
+    """A model of the characters of a text, whose last tenth is held out."""
 
     item, per = "characters", "element"
     same = (*Program.same, "block", "heads", "characters", "text_digest")
@@ -85,12 +85,12 @@ class TextProgram(Program):
         self.model = self.build(self.facts)
 
     def windows_at(self, number: int) -> Windows:
-        """Returns windows of the text that begin at random places."""
+        """Returns windows of the text at random positions."""
         settings = self.settings
         return random_windows(self.train_N, settings.seed, number, settings.batch, settings.block)
 
     def held_out(self, num_batches: int) -> list[Windows]:
-        """Returns windows of the held-out tenth at even distances, the same each time."""
+        """Returns windows of the held-out tenth at equal distances, the same each time."""
         batch = self.settings.batch
         windows = spaced_windows(self.held_out_N, num_batches * batch, self.settings.block)
         return [Windows(*(part[i : i + batch] for part in windows)) for i in range(0, num_batches * batch, batch)]
@@ -119,7 +119,7 @@ class CharacterGPT(TextProgram):
         return GPT(GPTConfig(len(facts["characters"]), *shape, facts["dropout"], bias=False))
 
     def batch(self, number: int) -> Windows:
-        """Returns windows, and the characters that follow each of theirs."""
+        """Returns windows, and the next character of each position."""
         return self.windows_at(number)
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
@@ -144,12 +144,12 @@ class CharacterGPT(TextProgram):
 
     @classmethod
     def sample(cls, settings: SampleGptSettings) -> str:
-        """Returns new text from a checkpoint; several texts have a line of dashes between them.
+        """Returns new text from a checkpoint; several texts are separated by a line of dashes.
 
         Raises:
           ArgumentError: a setting is out of its range.
-          DataError: the checkpoint is not there, corrupt, or of another training; or the prompt has a character that its
-                     text did not have.
+          DataError: the checkpoint is missing, corrupt, or of another training; or the prompt has a character outside the
+          vocabulary.
         """
         check_settings(settings)
         model, facts = trained(cls, settings.checkpoint)
@@ -179,10 +179,10 @@ def continued(
     top_k: int = 200,
     seed: int = 0,
 ) -> str:
-    """Returns the prompt and `length` characters drawn after it.
+    """Returns the prompt with `length` drawn characters after it.
 
     Raises:
-      DataError: the prompt has a character that is not in the vocabulary.
+      DataError: the prompt has a character outside the vocabulary.
     """
     try:
         tokens_T: NDArray[np.int32] = vocabulary.encode(prompt)
@@ -193,5 +193,5 @@ def continued(
 
 
 def default_prompt(vocabulary: Vocabulary) -> str:
-    """Returns a new line, or the first character where the text had none."""
+    """Returns a newline, or the first character if the vocabulary has none."""
     return "\n" if "\n" in vocabulary.characters else vocabulary.characters[0]

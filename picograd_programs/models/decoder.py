@@ -1,21 +1,21 @@
-"""A decoder: the Transformer of most open language models, each of which is a setting of it.
+"""A decoder: the Transformer of most open language models, each with its settings.
 
-Against GPT (gpt.py): positions are angles by which queries and keys are turned, pair by pair; several heads of queries
-share one of keys and values; the feed-forward part multiplies by a gate. Models differ in DecoderConfig.
-It reads any number of tokens after those in its cache, so that a text is never read twice.
+Compared with GPT (gpt.py): positions rotate queries and keys pairwise (RoPE); several query heads share a head of keys and
+values; the feed-forward part is gated. DecoderConfig has the differences between models.
+It reads any number of tokens after those in its cache, so that no text is read twice.
 
 Source: Touvron et al. 2023, arXiv:2302.13971 (Llama); Zhang, Sennrich 2019, arXiv:1910.07467 (RMSNorm); Su et al. 2021,
        arXiv:2104.09864 (angles); Ainslie et al. 2023, arXiv:2305.13245 (shared keys and values); Shazeer 2020,
        arXiv:2002.05202 (gates); Gemma team 2024, arXiv:2408.00118 (soft caps) and 2025, arXiv:2503.19786 (two bases);
        Yang et al. 2024, arXiv:2407.10671 (Qwen 2) and 2025, arXiv:2505.09388 (Qwen 3); Grattafiori et al. 2024,
        arXiv:2407.21783 (Llama 3.1); Black et al. 2022, arXiv:2204.06745 (GPT-NeoX: both parts read the same input); OLMo
-       team 2024, arXiv:2501.00656 (norms after parts alone); Li et al. 2023, arXiv:2305.06161 (one head of keys, values);
+       team 2024, arXiv:2501.00656 (norms only after parts); Li et al. 2023, arXiv:2305.06161 (one head of keys, values);
        Almazrouei et al. 2023, arXiv:2311.16867 (Falcon: one norm for both parts); DeepSeek 2024, arXiv:2405.04434,
        section 2.1 (latents of keys and values); OpenAI 2025, arXiv:2508.10925, section 2 (sinks, clamped gates);
        Warner et al. 2024, arXiv:2412.13663 (ModernBERT); Press et al. 2021, arXiv:2108.12409 (ALiBi).
 
-Letters: B batch, T positions, S positions seen, C width, H heads, D features of a head, V vocabulary, L features of a
-         latent, R of a head that are turned, N that are not.
+Letters: B batch, T positions, S visible positions, C width, H heads, D features of a head, V vocabulary, L features of
+a latent, R rotated features of a head, N other features.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from picograd_programs.models.experts import Expert, Experts, Router, Routing
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.models.rotary import Rotation, angles, turned
 
-SWIGLU_SLOPE = 1.702  # with which a clamped gate opens
-LATENT_EPS = 1e-6  # of the norms of latents, which no file says
+SWIGLU_SLOPE = 1.702  # slope in the sigmoid of a clamped gate
+LATENT_EPS = 1e-6  # eps of latents' norms, which files omit
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -55,10 +55,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 # ---- settings ----
 @dataclass(frozen=True)
 class Sight:
-    """The positions that a layer sees, and how it turns them.
+    """The positions that a layer sees, and its rotation.
 
-    window:    most positions that it sees, up to its own and with it; with `sees_ahead` as many from its own on; 0: all
-    rotation:  of queries and keys; None: they are not turned
+    window:    largest number of visible positions up to and including its own; with `sees_ahead` also after it; 0: all
+    rotation:  rotation of queries and keys; None: none
     """
 
     window: int = 0
@@ -70,15 +70,15 @@ class DecoderConfig:
     """The shape of a network.
 
     vocabulary:    V
-    context:       most positions that it was trained with
-    layers:        blocks, one after the other
+    context:       largest number of positions in the training
+    layers:        number of blocks
     width:         C
     hidden:        width of the feed-forward part
-    heads:         H, of queries
-    shared_heads:  of keys and values; divides heads
+    heads:         H, number of query heads
+    shared_heads:  number of heads of keys and values; divides heads
     features:      D, even
-    sights:        one for each layer
-    eps:           of the norms, in the units of a square
+    sights:        one per layer
+    eps:           eps of the norms, added to a mean square
     """
 
     vocabulary: int
@@ -91,54 +91,54 @@ class DecoderConfig:
     features: int
     sights: tuple[Sight, ...]
     eps: float = 1e-5
-    positions: int = 0  # rows of a table of positions, which is added to the tokens'; 0: there is none
-    pairs_are_halves: bool = True  # a pair is features i and i + D/2; else neighbours
+    positions: int = 0  # rows of a table of positions, added to the tokens' vectors; 0: none
+    pairs_are_halves: bool = True  # pairs are features i and i + D/2; otherwise adjacent ones
     attention_biases: bool = False  # of queries, keys and values
-    output_bias: bool = False  # of what joins the heads
+    output_bias: bool = False  # of the output projection of attention
     feed_forward_biases: bool = False
     logit_biases: bool = False  # of the output layer
-    subtracts_mean: bool = False  # norms do
-    norm_biases: bool = True  # those that subtract the mean have a bias
-    norms_before: bool = True  # a part's input is normalised
-    norms_after: bool = False  # a part's output is normalised
-    norms_heads: bool = False  # queries and keys are normalised, head by head
-    norms_each_head: bool = False  # the same, with weights of their own for each head
-    norms_queries: bool = False  # queries and keys are normalised, all heads as one vector
-    is_parallel: bool = False  # both parts of a block read its input; else one reads what the other has added
-    norms_once: bool = False  # and one norm of it
-    norms_embedding: bool = False  # what the blocks read is normalised, and not again before the first one's attention
+    subtracts_mean: bool = False  # norms subtract the mean
+    norm_biases: bool = True  # norms that subtract the mean have a bias
+    norms_before: bool = True  # a part's input is normalized
+    norms_after: bool = False  # a part's output is normalized
+    norms_heads: bool = False  # queries and keys are normalized, head by head
+    norms_each_head: bool = False  # also, with separate weights for each head
+    norms_queries: bool = False  # queries and keys are normalized, all heads as one vector
+    is_parallel: bool = False  # both parts of a block read its input; otherwise in sequence
+    norms_once: bool = False  # also one norm of it
+    norms_embedding: bool = False  # the embedding is normalized, which replaces the first attention's norm
     is_gated: bool = True  # the feed-forward part
-    experts: int = 0  # feed-forward parts of a layer; 0: there is one
-    routing: Routing = Routing()  # of positions to experts
-    expert_hidden: int = 0  # width of each
-    expert_biases: bool = False  # of experts and of what chooses them
-    shared_hidden: int = 0  # width of one more, which every position has; 0: there is none
-    gates_shared: bool = True  # the output of that one is multiplied by a share, too
-    gate_limit: float = 0.0  # no gate is beyond it, and values are within it, to which 1 is added; 0: neither
-    latent: int = 0  # L, of keys and values of all heads; 0: these have features of their own
-    query_latent: int = 0  # the same of queries
-    turned: int = 0  # R, of a head's features beside a latent: the last ones, which all heads' keys share
-    value_features: int = 0  # of a head's values beside a latent
-    sees_ahead: bool = False  # a position sees those behind it, too: the network reads texts, and writes none
-    has_slopes: bool = False  # scores fall with the distance, head by head (ALiBi)
-    sinks: bool = False  # each head has a score that takes part in its softmax and adds nothing
+    experts: int = 0  # feed-forward parts of a layer; 0: one without routing
+    routing: Routing = Routing()  # routing of positions to experts
+    expert_hidden: int = 0  # width of each expert
+    expert_biases: bool = False  # biases of experts and of their router
+    shared_hidden: int = 0  # width of an additional expert for every position; 0: none
+    gates_shared: bool = True  # the shared expert's output is multiplied by a gate
+    gate_limit: float = 0.0  # clamps gates from above, and values, to which 1 is added, on both sides; 0: neither
+    latent: int = 0  # L, of keys and values of all heads; 0: no latent
+    query_latent: int = 0  # the same for queries
+    turned: int = 0  # R, a head's last features beside a latent; all heads' keys share them
+    value_features: int = 0  # features of a head's values beside a latent
+    sees_ahead: bool = False  # positions also see later ones: the network encodes texts, and writes none
+    has_slopes: bool = False  # scores decrease with distance, by a slope per head (ALiBi)
+    sinks: bool = False  # each head's softmax has an additional score without a value
     plain_layers: frozenset[int] = frozenset()  # layers without experts
     activation: str = "silu"  # a key of ACTIVATIONS
-    attention_scale: float | None = None  # of scores; None: D^-0.5
-    attention_cap: float = 0.0  # no score is beyond it; 0: scores stay as they are
+    attention_scale: float | None = None  # factor of scores; None: D^-0.5
+    attention_cap: float = 0.0  # soft limit of scores; 0: none
     logit_cap: float = 0.0  # the same for logits
     embedding_scale: float = 1.0
-    residual_scale: float = 1.0  # of what a part adds
+    residual_scale: float = 1.0  # factor of each part's output
     logit_scale: float = 1.0
 
     @property
     def norm(self) -> tuple[float, bool, bool]:
-        """The settings of norms: eps, whether they subtract the mean, and whether they have a bias then."""
+        """The settings of norms: eps, whether they subtract the mean, and whether they then have a bias."""
         return self.eps, self.subtracts_mean, self.norm_biases
 
     @property
     def rows(self) -> dict[str, int]:
-        """The rows of matrices of which files may have several as one."""
+        """The rows of matrices that a file may store as one."""
         inner, shared = self.heads * self.features, self.shared_heads * self.features
         return {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": self.hidden, "ffn_up": self.hidden}
 
@@ -151,21 +151,21 @@ def rows_of(tensor: PackedTensor, first: int, past: int) -> PackedTensor:
 
 
 class Weights:
-    """The tensors of a file, each taken once and checked. The dict is emptied, so that one that was taken can be freed.
+    """The tensors of a file, each removed from the dict when it is taken and checked, so that memory can be freed.
 
     Args:
-      packing:  name of the blocks in which matrices are kept; "": those of the file. A table of tokens takes eight bits at
-                least: it is read for each token, and an error there is in all that follows
+      packing:  name of the block format of matrices; "": the file's. A token table keeps at least eight bits, as it is read
+      for each token and its error affects all layers
     """
 
     def __init__(self, tensors: dict[str, PackedTensor], packing: str = ""):
         self.tensors, self.packing = tensors, packing
 
     def take(self, name: str, *shape: int) -> PackedTensor:
-        """Returns a tensor by its whole name.
+        """Takes a tensor by its full name.
 
         Raises:
-          DataError: it is not there, or has another shape.
+          DataError: the tensor is missing, or has another shape.
         """
         tensor = self.tensors.pop(name, None)
         if tensor is None or tensor.shape != shape:
@@ -174,18 +174,18 @@ class Weights:
         return tensor
 
     def matrix(self, name: str, rows: int, columns: int, packing: str = "") -> PackedMatrix:
-        """Returns a matrix; `packing` goes before that of the others."""
+        """Takes a matrix; `packing` overrides that of the others."""
         return PackedMatrix(repacked(self.take(f"{name}.weight", rows, columns), packing or self.packing))
 
     def experts(self, name: str, num: int, rows: int, columns: int, has_biases: bool) -> Expert:
-        """Returns some matrices, the rows of one after those of the other, and a bias for each if there is one."""
+        """Takes several matrices, with their rows concatenated, and their biases, if any."""
         tensor = self.take(f"{name}.weight", num, rows, columns)
         biases = Tensor(self.take(f"{name}.bias", num, rows).unpacked()).realize() if has_biases else None
         flat = PackedTensor((num * rows, columns), tensor.packing, tensor.blocks)
         return Expert(PackedMatrix(repacked(flat, self.packing)), biases, num)
 
     def table(self, name: str, rows: int, columns: int) -> PackedMatrix:
-        """Returns the matrix of a vector for each token, without what fills it up behind them, as its bias is."""
+        """Takes the token table without its padding rows; the same for its bias."""
         for part, axes in (("weight", 2), ("bias", 1)):
             tensor = self.tensors.get(f"{name}.{part}")
             if tensor is not None and len(tensor.shape) == axes and tensor.shape[0] > rows:
@@ -193,13 +193,13 @@ class Weights:
         return self.matrix(name, rows, columns, "Q8_0" if self.packing.startswith("Q") else "")
 
     def linear(self, name: str, rows: int, columns: int, has_bias: bool) -> Linear:
-        """Returns a matrix, and a bias if there is one."""
+        """Takes a matrix, with its bias if there is one."""
         return Linear(self.matrix(name, rows, columns), self.take(f"{name}.bias", rows) if has_bias else None)
 
     def norm(
         self, name: str, width: int, eps: float, subtracts_mean: bool, has_bias: bool = True
     ) -> nn.LayerNorm | nn.RMSNorm:
-        """Returns a norm; one that subtracts no mean has no bias."""
+        """Takes a norm; norms that do not subtract the mean have no bias."""
         norm = nn.LayerNorm(width, eps, bias=has_bias) if subtracts_mean else nn.RMSNorm(width, eps)
         norm.requires_grad_(False)
         parts = ("weight", "bias") if subtracts_mean and has_bias else ("weight",)
@@ -207,10 +207,10 @@ class Weights:
         return norm
 
     def check_empty(self) -> None:
-        """Checks that the network has taken all of them.
+        """Checks that the network has taken all tensors.
 
         Raises:
-          DataError: one is left, so the file is of another network.
+          DataError: a tensor is left, so the file is of another network.
         """
         if self.tensors:
             raise DataError(f"the file has a tensor {next(iter(self.tensors))!r:.60}, which this network does not have.")
@@ -231,7 +231,7 @@ class Linear(nn.Module):
 
 
 def opened_by(config: DecoderConfig) -> Callable[[Tensor, Tensor], Tensor]:
-    """Returns the function of a gate and of values (..., F) that lets these through: act(gate) * values"""
+    """Returns the function act(gate) * values of a gate and values (..., F)"""
     limit, activation = config.gate_limit, ACTIVATIONS[config.activation]
 
     def clamped(gate: Tensor, up: Tensor) -> Tensor:
@@ -242,7 +242,7 @@ def opened_by(config: DecoderConfig) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 class HeadNorm(nn.Module):
-    """(x - mean) / sqrt(var + eps) * weight, of each head: weights (H, D)"""
+    """(x - mean) / sqrt(var + eps) * weight for each head: weights (H, D)"""
 
     def __init__(self, weights: PackedTensor, eps: float):
         self.eps = eps
@@ -263,7 +263,7 @@ def norm_of_heads(config: DecoderConfig, weights: Weights, name: str, heads: int
 
 
 class SelfAttention(nn.Module):
-    """Each position takes in what the positions up to its own hold."""
+    """Attention of each position to the positions up to its own."""
 
     def __init__(self, config: DecoderConfig, weights: Weights, part: str):
         self.config = config
@@ -278,7 +278,7 @@ class SelfAttention(nn.Module):
         self.register_buffer("sinks", None if sinks is None else Tensor(sinks.unpacked()).realize())
 
     def forward(self, x_BTC: Tensor, cache: Cache, layer: int, position: Positions, view: View) -> Tensor:
-        """The positions from `position` on; their keys and values go to the cache. x (B, T, C) -> (B, T, C)."""
+        """Reads the positions from `position` on; their keys and values go to the cache. x (B, T, C) -> (B, T, C)."""
         (batch, length, _), config = x_BTC.shape, self.config
         q, k, v = self.q(x_BTC), self.k(x_BTC), self.v(x_BTC)
         if config.norms_queries:
@@ -295,9 +295,9 @@ class SelfAttention(nn.Module):
 
 
 class LatentAttention(nn.Module):
-    """Self-attention whose keys and values are products of one latent of a position, which is all that the cache holds.
+    """Self-attention whose keys and values are products of one latent per position, the only contents of the cache.
 
-    score = q_N . (K l) + turned(q_R) . turned(k_R) = (q_N K) . l + ...;    out = V (sum of shares l)
+    score = q_N . (K l) + rotated(q_R) . rotated(k_R) = (q_N K) . l + ...;    out = V (weighted sum of l)
     """
 
     def __init__(self, config: DecoderConfig, weights: Weights, part: str):
@@ -315,7 +315,7 @@ class LatentAttention(nn.Module):
         self.output = weights.linear(f"{part}.attn_output", config.width, inner, config.output_bias)
 
     def forward(self, x_BTC: Tensor, cache: Cache, layer: int, position: Positions, view: View) -> Tensor:
-        """As SelfAttention."""
+        """As in SelfAttention."""
         (batch, length, _), config = x_BTC.shape, self.config
         plain, halves = config.features - config.turned, config.pairs_are_halves
         q = self.q(self.q_norm(self.q_a(x_BTC)) if config.query_latent else x_BTC)
@@ -399,7 +399,7 @@ class Block(nn.Module):
     def forward(self, x_BTC: Tensor, *where: Any) -> Tensor:
         """x (B, T, C) -> (B, T, C); `where` as in SelfAttention.
 
-        A norm's input is stored: in a fused kernel the order in which its squares are added up would depend on its formula.
+        The input of a norm is stored: in a fused kernel the order of its sum of squares would depend on that formula.
         """
         config, scale = self.config, self.config.residual_scale
         seen_BTC: Tensor = self.attn_norm(x_BTC)
@@ -412,21 +412,21 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class View:
-    """Some positions as the layers of one sight know them.
+    """The positions of layers with one sight.
 
-    turns:  cosine and sine of their angles, (T, D/2) or (B, T, D/2) each; None: nothing is turned
-    mask:   as the cache's `attend` takes it
+    turns:  cosine and sine of the angles, (T, D/2) or (B, T, D/2) each; None: no rotation
+    mask:   mask for the cache's `attend`
     """
 
     turns: tuple[Tensor, Tensor] | None
     mask: Any
 
     def turned(self, x_BHTD: Tensor, pairs_are_halves: bool) -> Tensor:
-        """Returns queries or keys, turned."""
+        """Returns rotated queries or keys."""
         return x_BHTD if self.turns is None else turned(x_BHTD, *self.turns, pairs_are_halves)
 
     def with_sinks(self, sinks_H: Tensor) -> Any:
-        """Returns the mask with a place in front, whose key is zero and whose score each head's sink is, (H, T, 1 + S)."""
+        """Returns the mask with a zero key in front, whose score is each head's sink, (H, T, 1 + S)."""
 
         def each(mask_TS: Tensor) -> Tensor:
             scores_HTS = Tensor.zeros(sinks_H.shape[0], 1, 1).where(mask_TS, -math.inf)
@@ -437,10 +437,10 @@ class View:
 
 
 def slopes(config: DecoderConfig) -> NDArray[np.float32]:
-    """Returns the bias of each head's scores for each position, (H, S): a slope times the place / sqrt(D).
+    """Returns the bias of each head's scores for each position, (H, S): slope times position / sqrt(D).
 
-    Slopes are 2^(-8 i / H) for i from 1 to H, a power of two; other heads have those between, of twice as many. Only
-    differences of places matter. Products are rounded to bfloat16, as they were in training.
+    Slopes are 2^(-8 i / H) for i from 1 to H, a power of two; other numbers of heads add slopes between them, from twice
+    the power. Only differences of positions matter. Products are rounded to bfloat16, as in training.
 
     >>> slopes(DecoderConfig(1, 3, 1, 2, 1, 2, 2, 1, ())).tolist()
     [[0.0, 0.0625, 0.125], [0.0, 0.00390625, 0.0078125]]
@@ -458,10 +458,10 @@ class Decoder(nn.Module):
     """logits = norm(blocks(embedding[tokens])) @ output.T
 
     Args:
-      config:   its shape
-      tensors:  weights by the names of GGUF, which are taken out; without `output.weight` the table of embeddings is the
-                output layer
-      packing:  as of Weights
+      config:   shape of the network
+      tensors:  weights by GGUF's names, removed from the dict; without `output.weight` the token table is also the output
+      layer
+      packing:  as in Weights
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
@@ -490,10 +490,10 @@ class Decoder(nn.Module):
         realize([self.places, *added, *(each for pair in self.angles.values() for each in pair)])
 
     def cache(self, batch: int = 1, length: int | None = None) -> KVCache:
-        """Returns an empty cache for texts of up to `length` tokens: by default as many as the context has.
+        """Returns an empty cache for texts of up to `length` tokens, by default the context.
 
         Raises:
-          ArgumentError: the length is below 1 or beyond the context.
+          ArgumentError: the length is below 1 or above the context.
         """
         config = self.config
         length = config.context if length is None else length
@@ -505,7 +505,7 @@ class Decoder(nn.Module):
         return KVCache.empty(config.layers, shape, shape, int(config.sinks))
 
     def view(self, position: Positions, length: int, sight: Sight) -> View:
-        """Returns the positions from `position` on, for layers of a sight."""
+        """Returns the view of the positions from `position` on, for layers with one sight."""
         turns = None
         if sight.rotation is not None:
             cos, sin = self.angles[sight.rotation]
@@ -525,7 +525,7 @@ class Decoder(nn.Module):
         return View(turns, at_each(mask_at, position))
 
     def whole_view(self, is_text_BT: Tensor, sight: Sight) -> View:
-        """Returns all positions of texts that are filled up behind, seen from both sides."""
+        """Returns the view of all positions of padded texts, seen from both sides."""
         length = is_text_BT.shape[1]
         mask_B1TS = is_text_BT[:, None, None, :]
         if sight.window:
@@ -537,10 +537,10 @@ class Decoder(nn.Module):
         return View((cos[:length], sin[:length]), mask_B1TS)
 
     def hidden(self, tokens_BT: Tensor, is_text_BT: Tensor) -> Tensor:
-        """Returns the blocks' output for whole texts, (B, T, C), normalised.
+        """Returns the blocks' output for whole texts, (B, T, C), normalized.
 
         Args:
-          is_text_BT:  bool, False where a text is filled up behind
+          is_text_BT:  bool, False for padding
         """
         if not self.config.sees_ahead:
             return self.read_on(tokens_BT, self.cache(*tokens_BT.shape))
@@ -549,19 +549,19 @@ class Decoder(nn.Module):
     def read_on(self, tokens_BT: Tensor, cache: Cache, position: Positions = 0) -> Tensor:
         """Returns the blocks' output for tokens from `position` on, with the cache as context.
 
-        With a bound Variable as the position, one plan serves every position for a number of tokens. Beside `Several`, the
-        position is a tuple: of each text one token is read.
+        With a bound Variable as the position, one plan serves all positions for a number of tokens. With `Several`, the
+        position is a tuple, and one token of each text is read.
 
-        Returns:   (B, T, C), normalised
+        Returns:   (B, T, C), normalized
 
         Raises:
-          ShapeError: tokens are not (B, T) with the cache's B, or do not fit into it.
+          ShapeError: tokens are not (B, T) with the cache's B, or do not fit.
         """
         cache.check("Decoder", tokens_BT, position)
         return self._through(tokens_BT, cache, position, lambda sight: self.view(position, tokens_BT.shape[1], sight))
 
     def _through(self, tokens_BT: Tensor, cache: Cache, position: Positions, view: Callable[[Sight], View]) -> Tensor:
-        """Returns the blocks' output, normalised; `view` gives what the layers of a sight see."""
+        """Returns the blocks' output, normalized; `view` returns the view for a sight."""
         x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
         if self.position_embd is not None:
             x_BTC = x_BTC + rows_at(self.position_embd, position, tokens_BT.shape[1])
@@ -582,5 +582,5 @@ class Decoder(nn.Module):
         return (logits / cap).tanh() * cap if cap else logits
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Returns the logits after each token, (B, T) -> (B, T, V), as of a text's beginning."""
+        """Returns the logits after each token of a text from its beginning, (B, T) -> (B, T, V)."""
         return self.logits(self.read_on(tokens_BT, self.cache(*tokens_BT.shape)))

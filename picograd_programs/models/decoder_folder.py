@@ -1,7 +1,7 @@
-"""A decoder in the folder in which transformers keeps it: config.json, model.safetensors or parts, tokenizer.json.
+"""A decoder in transformers' folder format: config.json, model.safetensors or parts, tokenizer.json.
 
-Everything that can be refused is refused before a weight is read: the configuration, the vocabulary, then names and shapes
-of tensors. Files of safetensors are mapped, so that weights come from the disk when they are used.
+Every refusal comes before a weight is read: from the configuration, the vocabulary, then names and shapes of tensors.
+Files of safetensors are memory-mapped, so that weights are loaded on use.
 
 Source: Hugging Face, transformers, the networks of architectures.py.
 
@@ -31,22 +31,22 @@ from picograd_programs.models.float8 import scaled_by
 from picograd_programs.models.folder_forms import Arrays
 
 TENSOR = re.compile(r"(?:(?:layers|h)\.(\d+)\.)?(.+)\.(weight|bias)")
-AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer|gpt_neox)\.)*")  # begins names
-EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(.+)")  # one of several tensors that are one here
+AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer|gpt_neox)\.)*")  # prefixes of names
+EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(.+)")  # one expert's tensor; all experts are one tensor here
 OURS = re.compile(r"\b(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
-OLD = re.compile(r"(?:.+\.)?(?:rotary_emb\.inv_freq|(?:attention|attn)\.(?:masked_)?bias)")  # follows from config.json
-NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")  # in tokenizer_config.json, which templates may name
+OLD = re.compile(r"(?:.+\.)?(?:rotary_emb\.inv_freq|(?:attention|attn)\.(?:masked_)?bias)")  # derived from config.json
+NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")  # in tokenizer_config.json; templates may use them
 LENGTHS_MAX = 2**31  # tokens
-KINDS = {"float32": 0, "float16": 1, "float64": 28, "bfloat16": 30}  # numbers of GGUF's packings
+KINDS = {"float32": 0, "float16": 1, "float64": 28, "bfloat16": 30}  # numbers of GGUF's types
 
 
 class Published(Record, eq=False):
-    """A network of a folder.
+    """A network loaded from a folder.
 
-    network:    with its weights
-    tokenizer:  of the same folder
-    manner:     what the files say of dialogues
-    longest:    most tokens that it can read
+    network:    network with its weights
+    tokenizer:  tokenizer of the folder
+    manner:     the files' settings for dialogues
+    longest:    largest number of tokens that it can read
     """
 
     network: Decoder
@@ -56,26 +56,26 @@ class Published(Record, eq=False):
 
 
 def read_folder(folder: Path, context: int, writes: bool = True, packing: str = "") -> Published:
-    """Returns the network in a folder.
+    """Loads the network of a folder.
 
     Args:
-      context:  most tokens that will be read
-      writes:   tokens will follow those that are read
-      packing:  as of Weights
+      context:  largest number of tokens that are read
+      writes:   True if tokens will be written after those that are read
+      packing:  as in Weights
 
     Raises:
       FileError: a file cannot be read.
-      DataError: one is damaged or missing, or describes another network.
+      DataError: a file is damaged or missing, or describes another network.
     """
     content = json_in(folder / "config.json")
-    longest = read_config(content, 1, LENGTHS_MAX)[0].context  # errors come before other files are looked for
+    longest = read_config(content, 1, LENGTHS_MAX)[0].context  # config errors come before missing files
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     config, kind, is_tied = read_config(content, len(tokenizer.tokens), context)
     if writes and config.sees_ahead:
         raise DataError("has a network that sees what follows a position, and writes no text.", "picograd embed reads it.")
     tokenizer.fit(content[kind.names.get("vocab_size", "vocab_size")], config.width)
     scaled = scaled_by(None if "quantization_config" in kind.fixed else content.get("quantization_config"))
-    tensors = tensors_of(scaled(map_published(folder)), config, kind, is_tied)  # what is packed is in this dict alone
+    tensors = tensors_of(scaled(map_published(folder)), config, kind, is_tied)  # the only reference
     try:
         network = Decoder(config, tensors, packing)
     except DataError as error:
@@ -84,10 +84,10 @@ def read_folder(folder: Path, context: int, writes: bool = True, packing: str = 
 
 
 def tensors_of(arrays: Arrays, config: DecoderConfig, kind: Architecture, is_tied: bool) -> dict[str, PackedTensor]:
-    """Returns tensors by the names of Decoder.
+    """Returns tensors by Decoder's names.
 
     Raises:
-      DataError: one is of another network, or not of floats, or the output layer is missing.
+      DataError: a tensor is of another network, or not of floats, or the output layer is missing.
     """
     tensors: dict[str, PackedTensor] = {}
     parts: dict[str, dict[int, PackedTensor]] = {}  # of experts, by their numbers
@@ -127,10 +127,10 @@ def tensors_of(arrays: Arrays, config: DecoderConfig, kind: Architecture, is_tie
 def rows_apart(
     own: str, array: Array | PackedTensor, ours: tuple[str, ...], config: DecoderConfig, kind: Architecture
 ) -> Sequence[PackedTensor | Array]:
-    """Returns the rows of a tensor that are each of ours.
+    """Returns the rows of a tensor that belong to each of ours.
 
     Raises:
-      DataError: it has another number of rows.
+      DataError: the number of rows is wrong.
     """
     numbers = [config.rows[part] for part in ours]
     if array.shape[:1] != (sum(numbers),):
@@ -145,10 +145,10 @@ def rows_apart(
 
 
 def stacked(name: str, tensors: Mapping[int, PackedTensor], num: int, kind: Architecture) -> PackedTensor:
-    """Returns the tensors of all experts as one.
+    """Stacks the tensors of all experts.
 
     Raises:
-      DataError: one is missing or too many, or has another shape.
+      DataError: a tensor is missing, superfluous, or of another shape.
     """
     forms = {(tensor.shape, tensor.packing.name, tensor.packing.numel) for tensor in tensors.values()}
     if tensors.keys() != set(range(num)) or len(forms) > 1:
@@ -160,7 +160,7 @@ def stacked(name: str, tensors: Mapping[int, PackedTensor], num: int, kind: Arch
 
 
 def packed(array: Array | PackedTensor) -> PackedTensor:
-    """Returns an array as a file of GGUF has it, without a copy where its rows are in order."""
+    """Returns an array as a GGUF tensor, without a copy if its rows are contiguous."""
     if isinstance(array, PackedTensor):
         return array
     packing = PACKINGS[KINDS[array.dtype.name]]
@@ -168,7 +168,7 @@ def packed(array: Array | PackedTensor) -> PackedTensor:
 
 
 def in_their_names(fact: str, kind: Architecture) -> str:
-    """Returns a sentence in which tensors have the names of the folder.
+    """Returns an error message with the folder's names of tensors.
 
     >>> from picograd_programs.models.architectures import ARCHITECTURES
     >>> in_their_names("a tensor blk.1.ffn_up.weight of (48, 32)", ARCHITECTURES["phi3"])
@@ -184,7 +184,7 @@ def in_their_names(fact: str, kind: Architecture) -> str:
 
 
 def manner_of_folder(folder: Path, content: Mapping[str, Any], tokenizer: Pipeline) -> Manner:
-    """Returns the template and the marks that the files name.
+    """Returns the template and the marks of the files.
 
     Raises:
       DataError: a file is damaged.
@@ -192,7 +192,7 @@ def manner_of_folder(folder: Path, content: Mapping[str, Any], tokenizer: Pipeli
     paths = [folder / name for name in ("tokenizer_config.json", "generation_config.json", "chat_template.jinja")]
     said, generation = (json_in(path) if path.is_file() else {} for path in paths[:2])
     template = text_in(paths[2]) if paths[2].is_file() else said.get("chat_template")
-    if isinstance(template, list):  # several, by name
+    if isinstance(template, list):  # several, with names
         named = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
         template = named.get("default")
     texts = {key: each.get("content") if isinstance(each, dict) else each for key, each in said.items() if key in NAMED}
@@ -214,7 +214,7 @@ def manner_of_folder(folder: Path, content: Mapping[str, Any], tokenizer: Pipeli
 
 
 def drawing_of(said: Mapping[str, Any]) -> dict[str, float]:
-    """Returns how a generation_config.json wants tokens to be drawn; nothing of it if it does not say `do_sample`.
+    """Returns a generation_config.json's settings of draws; none unless it has `do_sample`.
 
     Raises:
       DataError: a number is out of its range.

@@ -1,12 +1,12 @@
-"""A decoder in a GGUF file: a record of each `general.architecture`, as in architectures.py.
+"""A decoder in a GGUF file, with a record for each `general.architecture`, as in architectures.py.
 
-Every entry of the metadata about the network is read, must have one value, or is known to change nothing; any other is
-refused. Tensors have the names that Decoder takes; a record says which of them are rows of one matrix.
+Every entry of the metadata about the network is read, must have one value, or is known to have no effect; others are
+refused. Tensors have Decoder's names; a record names those that are rows of one matrix.
 
-Source: ggml, the specification of GGUF; llama.cpp, the networks of these names (which pairs are turned, which layers have
-       a window, and scales that no file says).
+Source: ggml, the specification of GGUF; llama.cpp, the networks of these names (rotated pairs, layers with
+       a window, and scales that files omit).
 
-Letters: H heads, L features of a latent, N of a head that are not turned, V of a head's values.
+Letters: H heads, L features of a latent, N unrotated features of a head, V of a head's values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ANGLES: dict[str, Any] = {
     "rope.scaling.yarn_beta_slow": None, "rope.scaling.yarn_attn_factor": None,
 }  # fmt: skip
 LLAMA: dict[str, Any] = SIZES | ANGLES | {"attention.layer_norm_rms_epsilon": NEEDED}
-MEANS: dict[str, Any] = SIZES | ANGLES | {"attention.layer_norm_epsilon": NEEDED}  # norms subtract them
+MEANS: dict[str, Any] = SIZES | ANGLES | {"attention.layer_norm_epsilon": NEEDED}  # norms subtract the mean
 CAPS: dict[str, Any] = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
 EXPERTS: dict[str, Any] = {
     "expert_count": None, "expert_used_count": None, "expert_feed_forward_length": None,
@@ -60,25 +60,25 @@ OF_GEMMA: dict[str, Any] = {"activation": "gelu_tanh"}
 OF_COHERE: dict[str, Any] = {
     "subtracts_mean": True, "norm_biases": False, "pairs_are_halves": False, "is_parallel": True, "norms_once": True,
 }  # fmt: skip
-SCALES_BY_WIDTH = (46, 62)  # layers of Gemma 2 and 3 of 27 billion weights: scores are divided by sqrt(C / H), not sqrt(D)
+SCALES_BY_WIDTH = (46, 62)  # Gemma 2 and 3 of 27 billion weights: scores are divided by sqrt(C / H), not sqrt(D)
 
 
 class Kind(Record, eq=False):
     """The form of a network in GGUF files.
 
-    entries:           of the metadata that are read -> what they are where they are not there
-    settings:          fields of DecoderConfig that its name alone says
+    entries:           entries of the metadata -> their defaults
+    settings:          fields of DecoderConfig that the name alone determines
     packed:            a tensor -> ours, which are its rows
-    renamed:           a tensor -> ours, in files that have the first of them
-    slides_every:      layers see a window but for the last of so many; 1: all do
-    turns_near_alone:  layers that see everything turn nothing
-    near_base:         of the angles of layers with a window; 0: as of the others
-    turns_every:       layers turn queries and keys but for the last of so many; 0: all do
-    scales_embedding:  by the root of the width
-    shares_to_one:     as of Routing
-    multiplies_logits: the scale of logits multiplies them; else they are divided by it
-    scaling:           what the angles of YaRN are made with, beside what a file says
-    fixed:             entries that must have a value, beside FIXED
+    renamed:           a tensor -> ours, in files with the first of them
+    slides_every:      of this many layers in a row the last sees everything, the others a window; 1: all have a window
+    turns_near_alone:  layers that see everything have no rotation
+    near_base:         base of the angles in layers with a window; 0: as in the others
+    turns_every:       of this many layers in a row the last has no rotation; 0: all have one
+    scales_embedding:  the embedding is multiplied by the root of the width
+    shares_to_one:     as in Routing
+    multiplies_logits: the scale of logits is a factor; otherwise a divisor
+    scaling:           parameters of YaRN besides those of a file
+    fixed:             entries with a required value, besides FIXED
     """
 
     entries: Mapping[str, Any]
@@ -97,7 +97,7 @@ class Kind(Record, eq=False):
 
 
 NO_WINDOW: dict[str, Any] = {key: value for key, value in LLAMA.items() if key != "attention.sliding_window"}
-OF_QWEN: dict[str, Any] = {"attention.sliding_window": Any}  # its files name one that is not used
+OF_QWEN: dict[str, Any] = {"attention.sliding_window": Any}  # its files have an unused window
 IN_GGUF: dict[str, Kind] = {
     "llama": Kind(LLAMA | EXPERTS, {"pairs_are_halves": False}),
     "qwen2": Kind(NO_WINDOW, {"attention_biases": True}, fixed=OF_QWEN),
@@ -156,7 +156,7 @@ def kind_of(file: GGUF) -> tuple[str, Kind]:
     """Returns the name of a file's network, and its kind.
 
     Raises:
-      DataError: it is not known.
+      DataError: the name is unknown.
     """
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in IN_GGUF:
@@ -165,13 +165,13 @@ def kind_of(file: GGUF) -> tuple[str, Kind]:
 
 
 def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
-    """Returns the settings that the metadata of a file describe.
+    """Returns the configuration in a file's metadata.
 
     Args:
-      read:  most positions that will be read; None: as many as the network can
+      read:  largest number of positions that are read; None: the network's
 
     Raises:
-      DataError: they describe another network, lack something, or have an entry that is not known.
+      DataError: the metadata describe another network, lack an entry, or have an unknown one.
     """
     name, kind = kind_of(file)
     content = {key.removeprefix(f"{name}."): value for key, value in file.metadata.items() if key.startswith(f"{name}.")}
@@ -196,13 +196,13 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
     said.check_empty(FIXED | dict(kind.fixed))
     settings = dict(kind.settings)
     if settings.get("norms_once") and renames_of(file, kind):
-        settings["norms_once"] = False  # the second norm is there
+        settings["norms_once"] = False  # the second norm exists
     return DecoderConfig(**fields | settings)
 
 
 # ---- fields of DecoderConfig ----
 def vocabulary_of(file: GGUF) -> int:
-    """Returns how many tokens there are.
+    """Returns the number of tokens.
 
     Raises:
       DataError: the table has fewer rows.
@@ -236,10 +236,10 @@ def heads_of(said: Entries, width: int) -> dict[str, Any]:
 
 
 def sights_of(said: Entries, kind: Kind, name: str, layers: int, far: Rotation, near: Rotation) -> tuple[Sight, ...]:
-    """Returns a sight for each layer: `far` are the angles of those that see everything, `near` of those with a window.
+    """Returns a sight for each layer; `far` are the angles of layers that see everything, `near` of those with a window.
 
     Raises:
-      DataError: a kind whose layers have a window by turns says none.
+      DataError: a kind with alternating windows gives no window.
     """
     window, turns = said.whole("attention.sliding_window") or 0, kind.turns_every
     if kind.slides_every > 1 and not window:
@@ -268,10 +268,10 @@ def experts_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor], h
     """Returns the fields about experts.
 
     Args:
-      hidden:  width of the feed-forward part, and of an expert where the file says no other
+      hidden:  width of the feed-forward part, and by default of an expert
 
     Raises:
-      DataError: more experts are chosen than there are, or in a way that is not done.
+      DataError: more experts are chosen than exist, or by an unsupported rule.
     """
     experts, chosen = said.whole("expert_count"), said.whole("expert_used_count")
     own, shared = said.whole("expert_feed_forward_length") or hidden, said.whole("expert_shared_feed_forward_length")
@@ -288,7 +288,7 @@ def experts_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor], h
 
 
 def renames_of(file: GGUF, kind: Kind) -> Mapping[str, str]:
-    """Returns the other names that tensors of this file have here."""
+    """Returns the new names of this file's tensors."""
     first = next(iter(kind.renamed), None)
     return kind.renamed if f"blk.0.{first}.weight" in file.tensors else {}
 
@@ -297,7 +297,7 @@ def latents_of(said: Entries, features: int, value_features: int | None) -> dict
     """Returns the fields about latents of keys and values.
 
     Args:
-      features:        of a head, as older files say it; newer ones say those of the latent there
+      features:        features of a head in older files; newer ones have the latent's here
       value_features:  the same of values
     """
     if "attention.kv_lora_rank" not in said.defaults:
@@ -314,10 +314,10 @@ def latents_of(said: Entries, features: int, value_features: int | None) -> dict
 
 
 def routing_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor], experts: int, chosen: int) -> Routing:
-    """Returns the choice of experts.
+    """Returns the routing to experts.
 
     Raises:
-      DataError: groups do not divide the experts, or the scores are of a kind that is not done.
+      DataError: groups do not divide the experts, or the kind of scores is unsupported.
     """
     to_one, scores = said.get("expert_weights_norm"), said.get("expert_gating_func", 1)
     groups, best = said.whole("expert_group_count") or 1, said.whole("expert_group_used_count") or 1
@@ -332,13 +332,13 @@ def routing_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor], e
 
 
 def shared_hidden_of(tensors: Mapping[str, PackedTensor], said: int | None) -> int:
-    """Returns the width of the expert that every position has: files of old do not say it."""
+    """Returns the width of the shared expert; older files omit it."""
     found = tensors.get("blk.0.ffn_gate_shexp.weight")
     return said or (found.shape[0] if found is not None else 0)
 
 
 def scaling_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor]) -> dict[str, Any]:
-    """Returns the entries about slower angles, as `rope_scaling` of a config.json has them."""
+    """Returns the entries about slower angles, in the form of `rope_scaling` of a config.json."""
     way = said.get("rope.scaling.type")
     found = {
         "rope_type": "default" if way == "none" else way, "factor": said.number("rope.scaling.factor"),
@@ -361,7 +361,7 @@ def far_rotation(
     """Returns the angles of layers that see everything.
 
     Raises:
-      DataError: the metadata or a tensor say something that is not done.
+      DataError: the metadata or a tensor ask for something unsupported.
     """
     base, turned = said.number("rope.freq_base"), said.whole("rope.dimension_count") or features
     rotation = rotation_of(scaling, "rope.scaling", Positions(base, turned / features, features, longest, longest, read),
@@ -369,7 +369,7 @@ def far_rotation(
     of_pairs = tensors.get("rope_freqs.weight")
     if of_pairs is None:
         return rotation
-    slower = np.asarray(rotation.slower)  # by a tensor, as Llama 3.1 stretches slow pairs to longer texts
+    slower = np.asarray(rotation.slower)  # by a tensor, such as Llama 3.1's for longer texts
     if of_pairs.shape != slower.shape:
         raise DataError(
             f"the file has to have a tensor rope_freqs.weight of {slower.shape}, it has one of {of_pairs.shape}."
@@ -378,7 +378,7 @@ def far_rotation(
 
 
 def tensors_in(file: GGUF) -> dict[str, PackedTensor]:
-    """Returns the tensors of a file by the names of Decoder, those that are rows of one matrix by themselves.
+    """Returns the tensors of a file by Decoder's names, with matrices split into ours.
 
     Raises:
       DataError: a matrix has another number of rows.
@@ -412,7 +412,7 @@ def joined_latents(keys: PackedTensor, values: PackedTensor) -> PackedTensor:
     """Returns one matrix of keys (H, L, N) and values (H, V, L), head by head, (H (N + V), L), in float32.
 
     Raises:
-      DataError: they have other numbers of heads or of features of a latent.
+      DataError: their numbers of heads or of latent features differ.
     """
     keys_HNL, values_HVL = keys.unpacked().swapaxes(1, 2), values.unpacked()
     if keys_HNL.shape[0] != values_HVL.shape[0] or keys_HNL.shape[2] != values_HVL.shape[2]:

@@ -1,10 +1,10 @@
-"""`picograd train diffusion` and `picograd sample diffusion`: a U-Net that takes noise out of digits, and draws new ones.
+"""`picograd train diffusion` and `picograd sample diffusion`: a U-Net that denoises digits, and draws new ones.
 
-An image gets noise little by little until nothing of it is left. The network tells the noise in it, for every amount.
-Drawing goes backwards, from noise alone.
+Noise is added to an image step by step until nothing of it is left. The network predicts the noise, for every step.
+Sampling goes backwards, from pure noise.
 
-Source: Ho, Jain, Abbeel 2020, arXiv:2006.11239, algorithms 1 and 2; Nichol, Dhariwal 2021, arXiv:2102.09672, eq. 17 (how
-       the noise grows); the U-Net: Ronneberger, Fischer, Brox 2015, arXiv:1505.04597.
+Source: Ho, Jain, Abbeel 2020, arXiv:2006.11239, algorithms 1 and 2; Nichol, Dhariwal 2021, arXiv:2102.09672, eq. 17 (the
+       cosine schedule of noise); the U-Net: Ronneberger, Fischer, Brox 2015, arXiv:1505.04597.
 
 Letters: B batch, C channels, Y rows, X columns, E features of a time.
 """
@@ -34,7 +34,7 @@ from picograd_programs.train.program import check_settings, trained
 
 SIDE = 28
 GROUPS = 8  # of channels that are normalized together
-SHOWN, STAGES = 100, 10  # digits on a sheet; amounts of noise that are shown
+SHOWN, STAGES = 100, 10  # digits on a sheet; shown stages of noise
 SHIFT = 0.008  # of the cosine schedule, so that the first noise is not too small
 
 
@@ -56,9 +56,9 @@ class Residual(nn.Module):
 
 
 class UNet(nn.Module):
-    """Tells the noise in an image: 28 x 28, halved to 14 x 14 and 7 x 7, and doubled again beside what it was before.
+    """Predicts the noise in an image: 28 x 28, halved to 14 x 14 and 7 x 7, then doubled, with skip connections.
 
-    channels:  of the first level; a multiple of 8; the others have twice as many
+    channels:  channels of the first level, a multiple of 8; other levels have twice as many
 
     Raises:
       ArgumentError: channels is not a multiple of 8.
@@ -100,7 +100,7 @@ def time_features(times_B: Tensor, num: int) -> Tensor:
 
 
 def signal(times: Any, cos: Any = np.cos) -> Any:
-    """Returns the part of an image's variance that is left at times from 0 to 1: cos^2((t + s) / (1 + s) pi / 2)."""
+    """Returns the share of an image's variance that remains at times from 0 to 1: cos^2((t + s) / (1 + s) pi / 2)."""
     return cos((times * (1 - 1e-3) + SHIFT) / (1 + SHIFT) * (math.pi / 2)) ** 2
 
 
@@ -129,7 +129,7 @@ class SampleDiffusionSettings(SampleImageSettings):
 
 
 class Diffusion(ImageProgram):
-    """Fits the U-Net: the mean squared error of the noise is least."""
+    """Fits the U-Net by the mean squared error of the noise."""
 
     name, takes, samples = "diffusion", DiffusionSettings, SampleDiffusionSettings
     about = "Draws new digits out of noise."
@@ -145,7 +145,7 @@ class Diffusion(ImageProgram):
         return UNet(facts["channels"])
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean squared error of the noise, at times that are drawn."""
+        """Returns the mean squared error of the noise, at random times."""
         (x_B1YX,) = batch
         times_B = Tensor.rand(len(x_B1YX))
         noise_B1YX = Tensor.randn(*x_B1YX.shape)
@@ -154,7 +154,7 @@ class Diffusion(ImageProgram):
         return F.mse_loss(model(noisy_B1YX, times_B), noise_B1YX)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Returns the loss on test images; noise and times are drawn from the same seed each time."""
+        """Returns the loss on test images; noise and times have the same seed each time."""
         manual_seed(self.settings.seed)
         return {"test loss": self.loss(model, Tensor(self.test_N1YX[:500])).item()}
 
@@ -163,7 +163,7 @@ class Diffusion(ImageProgram):
         return self.sheet(step, drawn(model, PREVIEWED, self.settings.times, self.settings.seed)[-1])
 
     def report(self, model: UNet) -> str:
-        """Returns the loss on test images; draws new images, and ten of them on their way from noise."""
+        """Returns the loss on test images; draws new images, and ten stages of the way from noise."""
         new, steps = self.settings.out / "new.png", self.settings.out / "steps.png"
         stages = drawn(model, SHOWN, self.settings.times, self.settings.seed)
         write_png(new, image_grid(stages[-1]))
@@ -176,7 +176,7 @@ class Diffusion(ImageProgram):
 
         Raises:
           ArgumentError: a setting is out of its range.
-          DataError: the checkpoint is not there, corrupt, or of another training; or the picture cannot be written.
+          DataError: the checkpoint is missing, corrupt, or of another training; or the picture cannot be written.
         """
         check_settings(settings)
         model, _ = trained(cls, settings.checkpoint)
@@ -185,27 +185,27 @@ class Diffusion(ImageProgram):
 
 
 def drawn(model: UNet, num: int, times: int, seed: int) -> list[NDArray[np.float32]]:
-    """Returns images on their way from noise to digits, each (num, 784), numbers from 0 to 1; the digits last.
+    """Returns images on their way from noise to digits, each (num, 784), from 0 to 1; the digits last.
 
-    x_(t-1) = (mean of x_(t-1) given x_t and the x_0 that the network tells) + sigma_t noise
+    x_(t-1) = (mean of x_(t-1) given x_t and the predicted x_0) + sigma_t noise
 
     Args:
       times:  steps from noise to an image
     """
     generator = Generator(seed)
-    left = signal(np.arange(times + 1) / times)  # of the variance, by time: 1 at first
+    left = signal(np.arange(times + 1) / times)  # remaining share of the variance, by time: 1 at first
     left[0] = 1.0
 
     @jit
     def denoised(x: Tensor, time: Tensor, here: Tensor, before: Tensor) -> Tensor:
         noise = model(x, time.expand(num))
         x0 = ((x - (1 - here).sqrt() * noise) / here.sqrt()).clamp(-1.0, 1.0)
-        kept = here / before  # of the variance of x_(t-1) in x_t
+        kept = here / before  # share of x_(t-1)'s variance in x_t
         mean = (before.sqrt() * (1 - kept) * x0 + kept.sqrt() * (1 - before) * x) / (1 - here)
         variance = (1 - kept) * (1 - before) / (1 - here)
         return mean + variance.sqrt() * Tensor.randn(*x.shape, generator=generator)
 
-    shown = {round(times * stage / (STAGES - 1)) for stage in range(STAGES)}  # times of noise, by steps that are left
+    shown = {round(times * stage / (STAGES - 1)) for stage in range(STAGES)}  # times of shown stages, by steps left
     stages: list[NDArray[np.float32]] = []
     with no_grad():
         x = Tensor.randn(num, 1, SIDE, SIDE, generator=generator)
@@ -218,10 +218,10 @@ def drawn(model: UNet, num: int, times: int, seed: int) -> list[NDArray[np.float
 
 
 def scaled(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Returns images as numbers from -1, paper, to 1, ink: (N, 1, 28, 28) float32."""
+    """Returns images as numbers from -1 (paper) to 1 (ink): (N, 1, 28, 28) float32."""
     return images.reshape(-1, 1, SIDE, SIDE).astype(np.float32) / np.float32(127.5) - np.float32(1)
 
 
 def pixels(x_B1YX: Tensor) -> NDArray[np.float32]:
-    """Returns images (B, 784) of numbers from 0 to 1."""
+    """Returns images (B, 784) with numbers from 0 to 1."""
     return ((x_B1YX + 1) / 2).clamp(0.0, 1.0).flatten(1).numpy()

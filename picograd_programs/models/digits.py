@@ -1,4 +1,4 @@
-"""`picograd train mnist` and `picograd train cnn`: networks that read handwritten digits, or pictures of clothes.
+"""`picograd train mnist` and `picograd train cnn`: classifiers of handwritten digits, or of pictures of clothes.
 
 Letters: N images, B batch, P pixels, K classes.
 """
@@ -28,8 +28,8 @@ from picograd_programs.train.picture import digit_grid, image_grid, write_png
 from picograd_programs.train.program import NoOption, Program, SampleSettings, Settings, check_settings, trained
 from picograd_programs.train.trainer import linear
 
-PREVIEWED = 20  # new images that are drawn at an evaluation
-READ_MAX = 1000  # images read at a time, so that what is between the layers stays small
+PREVIEWED = 20  # new images per evaluation
+READ_MAX = 1000  # images per batch of the prediction, to limit memory between layers
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class ImageSettings(Settings):
     """Settings of trainings on 70,000 small images."""
 
     data: Literal["mnist", "fashion"] = "mnist"  # handwritten digits, or clothes
-    epochs: int = 6  # passes over the 60,000 training images; --steps is another length
-    steps: int = 0  # updates of the weights; 0: as many as the epochs have
-    lr: float = 2e-3  # learning rate of the first step; falls to 0 in a straight line
+    epochs: int = 6  # passes over the 60,000 training images; --steps overrides them
+    steps: int = 0  # updates of the weights; 0: those of the epochs
+    lr: float = 2e-3  # initial learning rate; falls linearly to 0
     save_every: int = 1000
 
 
@@ -48,7 +48,7 @@ class ClassifierSettings(ImageSettings):
     """Settings of trainings on classes of images."""
 
     warmup: NoOption[int] = 0
-    shift: int = 0  # most pixels by which training images are moved, by chance each time; 0: they are seen as they are
+    shift: int = 0  # largest random shift of training images, in pixels; 0: none
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class MnistSettings(ClassifierSettings):
 class CnnSettings(ClassifierSettings):
     """Settings of `picograd train cnn`."""
 
-    channels: int = 32  # of the first two convolutions; the last two have twice as many
+    channels: int = 32  # of the first two convolutions; twice as many of the last two
     epochs: int = 3
     batch: int = 128
     out: Path = Path("runs/cnn")
@@ -74,15 +74,15 @@ class CnnSettings(ClassifierSettings):
 class SampleImageSettings(SampleSettings):
     """Settings of `picograd sample` of a model of images."""
 
-    num: int = 100  # images
-    picture: Path = Path("sample.png")  # where they are written
+    num: int = 100  # number of images
+    picture: Path = Path("sample.png")  # file for the images
     temperature: NoOption[float] = 1.0
 
 
 class ImageProgram(Program):
-    """A model of images, which it sees in another order in each epoch.
+    """A model of images, which sees them in another order in each epoch.
 
-    training:  arrays of one length, from which a batch takes the same rows
+    training:  arrays of equal length, from which a batch takes the same rows
     """
 
     item = "images"
@@ -97,12 +97,12 @@ class ImageProgram(Program):
         self.optimizer = AdamW(self.model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
 
     def batch(self, number: int) -> tuple[NDArray[Any], ...]:
-        """Returns a batch of the epoch's own order."""
+        """Returns a batch of the epoch's order."""
         rows_B = batch_rows(self.settings.seed, number, len(self.training[0]), self.settings.batch)
         return tuple(array[rows_B] for array in self.training)
 
     def sheet(self, step: int, images_NP: NDArray[np.float32]) -> str:
-        """Writes images that were drawn after so many steps, as a picture of the run's folder, and names it."""
+        """Writes images drawn after a number of steps as a picture in the run's folder, and returns its name."""
         path = self.folder / f"new-{step:08}.png"
         write_png(path, image_grid(images_NP))
         return f"{len(images_NP)} new images: {path}"
@@ -113,7 +113,7 @@ class ImageProgram(Program):
 
 
 class Classifier(ImageProgram):
-    """Fits a network to the classes of images. A subclass says its name and builds its network."""
+    """Fits a network to the classes of images. A subclass has its name and builds its network."""
 
     samples: ClassVar[type | None] = SampleImageSettings
     same = (*ImageProgram.same, "shift")
@@ -123,23 +123,23 @@ class Classifier(ImageProgram):
         super().__init__(settings, normalise(self.data.train_images), self.data.train_labels.astype(np.int32))
 
     def batch(self, number: int) -> tuple[NDArray[Any], ...]:
-        """Returns a batch of the epoch's own order, its images moved where that is asked for."""
+        """Returns a batch of the epoch's order, with shifted images if requested."""
         x_BP, y_B = super().batch(number)
         most, rng = self.settings.shift, np.random.default_rng((self.settings.seed, number))
         return (moved(x_BP, most, rng) if most else x_BP), y_B
 
     def schedule(self, step: int) -> float:
-        """Returns a factor that falls from 1 to 0 in a straight line."""
+        """Returns a factor that falls linearly from 1 to 0."""
         return linear(self.steps)(step)
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Mapping[str, Tensor]:
-        """Returns the mean cross-entropy, and the part that is read right."""
+        """Returns the mean cross-entropy, and the accuracy."""
         x_BP, y_B = batch
         logits_BK = model(x_BP)
         return {"loss": F.cross_entropy(logits_BK, y_B), "accuracy": (logits_BK.argmax(1) == y_B).float().mean()}
 
     def report(self, model: nn.Module) -> str:
-        """Returns the accuracy on the test images, and draws some of them with what the model takes them for."""
+        """Returns the accuracy on the test images, and draws some of them with the predicted classes."""
         predicted_N, true_N = predict(model, self.data.test_images), self.data.test_labels
         wrong = np.flatnonzero(predicted_N != true_N)[:10]
         shown = np.concatenate([np.arange(min(50, len(true_N))), wrong])
@@ -149,11 +149,11 @@ class Classifier(ImageProgram):
 
     @classmethod
     def sample(cls, settings: SampleImageSettings) -> str:
-        """Reads some test images, and draws them with what the model takes them for.
+        """Classifies some test images, and draws them with the predicted classes.
 
         Raises:
           ArgumentError: a setting is out of its range.
-          DataError: the checkpoint is not there, corrupt, or of another training; or the picture cannot be written.
+          DataError: the checkpoint is missing, corrupt, or of another training; or the picture cannot be written.
         """
         check_settings(settings)
         model, facts = trained(cls, settings.checkpoint)
@@ -166,7 +166,7 @@ class Classifier(ImageProgram):
 
 
 class Mnist(Classifier):
-    """A perceptron of one hidden layer."""
+    """A perceptron with one hidden layer."""
 
     name, takes = "mnist", MnistSettings
     about = "Tells digits, or clothes, apart with one hidden layer."
@@ -192,12 +192,12 @@ class Cnn(Classifier):
 def batch_rows(seed: int, step: int, num_items: int, batch: int) -> NDArray[np.int64]:
     """Returns the items of batch number `step` of a run: each epoch is its own seeded shuffle.
 
-    It follows from `seed` and `step` alone, so a resumed run sees the batches that an unbroken one would have seen.
+    It depends only on `seed` and `step`, so a resumed run sees the batches of an unbroken one.
 
     Returns:   (batch,)  int64, 0..num_items - 1
 
     Raises:
-      ArgumentError: there are fewer items than a batch has.
+      ArgumentError: there are fewer items than in a batch.
 
     >>> sorted(int(row) for step in range(4) for row in batch_rows(0, step, 8, 2))
     [0, 1, 2, 3, 4, 5, 6, 7]
@@ -215,7 +215,7 @@ def shuffled(seed: int, epoch: int, num_items: int) -> NDArray[np.int64]:
 
 
 def moved(x_BP: NDArray[Any], most: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Returns images that are moved up or down, left or right by 0 to `most` pixels each; edges are repeated.
+    """Returns images shifted vertically and horizontally by 0 to `most` pixels each; edges are repeated.
 
     >>> images = np.eye(9, dtype=np.float32)[4:5]  # one pixel in the middle of 3 x 3
     >>> moved(images, 1, np.random.default_rng(0)).reshape(3, 3).tolist()
@@ -229,7 +229,7 @@ def moved(x_BP: NDArray[Any], most: int, rng: np.random.Generator) -> NDArray[An
 
 
 def predict(model: nn.Module, images: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Returns the class that the model reads in each image.
+    """Returns the predicted class of each image.
 
     Args:
       images:  (N, 28, 28)  uint8

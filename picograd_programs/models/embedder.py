@@ -1,9 +1,9 @@
-"""`picograd embed`: texts as vectors whose angles tell how alike they are, by published encoders of sentences.
+"""`picograd embed`: embeddings of texts by published sentence encoders; the angle between two measures similarity.
 
     prompt + text -> tokens -> the network's output at each position -> one vector: pooling -> layers -> length 1
 
-A folder of sentence-transformers says all of this: modules.json names the parts, each with its configuration. The network
-is an encoder, or a decoder of which the last token's output is taken.
+A folder of sentence-transformers describes these steps: modules.json names the parts, each with its configuration. The
+network is an encoder, or a decoder with the output of its last token.
 
 Source: Reimers, Gurevych 2019, arXiv:1908.10084 (pooling); Muennighoff 2022, arXiv:2202.08904 (weighted by position);
        sentence-transformers, the files that `SentenceTransformer.save` writes.
@@ -36,10 +36,10 @@ from picograd_programs.models.encoder import Encoder
 from picograd_programs.models.encoder_folder import ENCODERS, read_encoder
 from picograd_programs.models.entries import NEEDED, Entries
 
-LONGEST = 8192  # tokens of a text, whatever a file says
-TOGETHER = 32  # texts read at a time
+LONGEST = 8192  # largest number of tokens of a text, even if a file allows more
+TOGETHER = 32  # texts per batch
 Pool = Callable[[Tensor, Tensor, Tensor], Tensor]
-POOLS: dict[str, Pool] = {  # hidden (B, T, C), whether a position has text (B, T, 1), its number (T, 1) -> (B, C)
+POOLS: dict[str, Pool] = {  # hidden (B, T, C), mask of text (B, T, 1), position (T, 1) -> (B, C)
     "cls": lambda hidden, is_text, place: hidden[:, 0],
     "max": lambda hidden, is_text, place: hidden.where(is_text, -np.inf).max(1).values,
     "mean": lambda hidden, is_text, place: (hidden * is_text).sum(1) / is_text.float().sum(1),
@@ -55,14 +55,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Manner(Record, eq=False):
-    """The steps from the output of a network to a vector, and what goes before a text.
+    """The steps from the output of a network to a vector, and the prefixes of texts.
 
-    pools:    keys of POOLS, whose vectors are joined
-    layers:   after them
-    longest:  most tokens of a text; what is beyond is left out
-    lowers:   texts are read in lower case
-    prompts:  texts that go before a text, by their names
-    default:  the prompt where none is named
+    pools:    keys of POOLS, whose vectors are concatenated
+    layers:   layers after pooling
+    longest:  largest number of tokens of a text; the rest is dropped
+    lowers:   texts are converted to lower case
+    prompts:  prefixes of texts, by name
+    default:  prefix if none is named
     """
 
     pools: tuple[str, ...]
@@ -74,12 +74,12 @@ class Manner(Record, eq=False):
 
 
 class Embedder:
-    """A network that makes vectors of texts.
+    """A network that computes vectors of texts.
 
     Args:
       network:    an Encoder, or a Decoder
-      tokenizer:  of its texts
-      manner:     from its output to vectors
+      tokenizer:  its tokenizer
+      manner:     steps from its output to vectors
     """
 
     def __init__(self, network: Encoder | Decoder, tokenizer: Tokenizer, manner: Manner):
@@ -88,7 +88,7 @@ class Embedder:
         self.vectors_of = jit(self._vectors)
 
     def _vectors(self, tokens_BT: Tensor, is_text_BT: Tensor) -> Tensor:
-        """Returns vectors (B, C), for tokens (B, T), and False where a text is filled up (B, T)."""
+        """Returns vectors (B, C) of tokens (B, T), with a mask that is False for padding (B, T)."""
         hidden_BTC = self.network.hidden(tokens_BT, is_text_BT)
         place_T1 = Tensor(np.arange(1, tokens_BT.shape[1] + 1, dtype=np.int32)[:, None])
         parts = [POOLS[name](hidden_BTC, is_text_BT.unsqueeze(2), place_T1) for name in self.manner.pools]
@@ -98,10 +98,10 @@ class Embedder:
         return vectors_BC
 
     def numbers(self, text: str, cuts: bool = True) -> list[int]:
-        """Returns the tokens of a text; one that is too long loses its end, but not the token that ends every text.
+        """Returns the tokens of a text; one that is too long loses its last words, but not the end token.
 
         Args:
-          cuts:  False: it keeps its end
+          cuts:  False: keeps the whole text
         """
         tokenizer = self.tokenizer
         start, end = tokenizer.start, tokenizer.end
@@ -113,12 +113,12 @@ class Embedder:
         return numbers
 
     def embed(self, texts: Sequence[str], prompt: str | None = None) -> NDArray[np.float32]:
-        """Returns the vectors of some texts, (B, C) float32.
+        """Returns the vectors of texts, (B, C) float32.
 
-        Texts of about the same length are read together, filled up to a power of two: few plans serve all.
+        Texts of similar length are read together, padded to a power of two, so that few plans serve all.
 
         Args:
-          prompt:  goes before each; None: as the files say
+          prompt:  prefix of each text; None: the files' prefix
 
         Raises:
           ArgumentError: a text has no tokens.
@@ -127,7 +127,7 @@ class Embedder:
         return self.embed_tokens([self.numbers(before + text) for text in texts])
 
     def embed_tokens(self, numbers: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Returns the vectors of some texts, (B, C) float32, each of which is tokens, with those around it."""
+        """Returns the vectors of texts, (B, C) float32, given as tokens with start and end tokens."""
         order = sorted(range(len(numbers)), key=lambda row: len(numbers[row]))
         vectors: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(numbers)
         for start in range(0, len(order), TOGETHER):
@@ -135,7 +135,7 @@ class Embedder:
             length = min(1 << (len(numbers[rows[-1]]) - 1).bit_length(), self.longest)
             height = 1 << (len(rows) - 1).bit_length()
             tokens_BT, is_text_BT = np.zeros((height, length), np.int32), np.zeros((height, length), np.bool_)
-            is_text_BT[:, 0] = True  # a row that fills up has one position, so that its mean is one
+            is_text_BT[:, 0] = True  # a padding row has one position, so that its mean is finite
             for place, row in enumerate(rows):
                 tokens_BT[place, : len(numbers[row])] = numbers[row]
                 is_text_BT[place, : len(numbers[row])] = True
@@ -147,20 +147,20 @@ class Embedder:
 
 
 def longest_of(network: Encoder | Decoder) -> int:
-    """Returns the most tokens that a network reads."""
+    """Returns the largest number of tokens that a network reads."""
     return network.config.longest if isinstance(network, Encoder) else network.config.context
 
 
 # ---- folders ----
 def read_embedder(folder: Path, pooling: str = "") -> Embedder:
-    """Returns the encoder of sentences in a folder.
+    """Loads the sentence encoder of a folder.
 
     Args:
-      pooling:  a key of POOLS, where the folder does not say it; it goes before what modules.json says
+      pooling:  a key of POOLS, for folders without pooling or instead of modules.json's
 
     Raises:
       FileError: a file cannot be read.
-      DataError: one is damaged, describes something that is not done, or does not say how vectors are made.
+      DataError: a file is damaged, describes something unsupported, or the pooling is unknown.
     """
     try:
         return embedder_in(folder, pooling)
@@ -171,7 +171,7 @@ def read_embedder(folder: Path, pooling: str = "") -> Embedder:
 
 
 def embedder_in(folder: Path, pooling: str) -> Embedder:
-    """As `read_embedder`; errors need not name the folder."""
+    """As `read_embedder`; error messages need not name the folder."""
     steps = [("Transformer", folder)] if pooling else steps_of(folder)
     kinds = [kind for kind, _ in steps]
     if kinds[:2] != ["Transformer", "Pooling"][: len(kinds)]:
@@ -202,7 +202,7 @@ def embedder_in(folder: Path, pooling: str) -> Embedder:
 
 
 def optional(path: Path, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Entries:
-    """Returns the entries of a file, with its fixed ones checked; of none where it is not there."""
+    """Returns the entries of a file, after a check of its fixed ones; those of an empty dict if it is missing."""
     content = json_in(path, "embed") if path.is_file() else {}
     said = Entries({key: value for key, value in content.items() if key not in fixed}, path.name, defaults, {})
     others = Entries({key: value for key, value in content.items() if key in fixed}, path.name, {}, {})
@@ -211,10 +211,10 @@ def optional(path: Path, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) 
 
 
 def steps_of(folder: Path) -> list[tuple[str, Path]]:
-    """Returns the parts that modules.json names, each a kind and a folder.
+    """Returns the parts of modules.json, each with its kind and folder.
 
     Raises:
-      DataError: it is missing or damaged.
+      DataError: the file is missing or damaged.
     """
     path = folder / "modules.json"
     if not path.is_file():
@@ -231,10 +231,10 @@ def steps_of(folder: Path) -> list[tuple[str, Path]]:
 
 
 def pools_of(folder: Path) -> tuple[str, ...]:
-    """Returns the ways of pooling that a folder says.
+    """Returns the kinds of pooling of a folder.
 
     Raises:
-      DataError: it says none, or something that is not done.
+      DataError: there is none, or one is unsupported.
     """
     defaults = {**dict.fromkeys(MODES, False), "word_embedding_dimension": None, "embedding_dimension": None,
                 "pooling_mode": None, "include_prompt": True}  # fmt: skip
@@ -251,10 +251,10 @@ def pools_of(folder: Path) -> tuple[str, ...]:
 
 
 def layer_of(kind: str, folder: Path) -> Callable[[Tensor], Tensor]:
-    """Returns a part after pooling.
+    """Returns a layer after pooling.
 
     Raises:
-      DataError: it is not known.
+      DataError: its kind is unknown.
     """
     if kind == "Normalize":
         return lambda x: F.normalize(x, dim=1)
@@ -274,7 +274,7 @@ def layer_of(kind: str, folder: Path) -> Callable[[Tensor], Tensor]:
 
 
 def prompts_of(folder: Path) -> tuple[dict[str, str], str]:
-    """Returns the texts that go before texts, by name, and that which does where none is named.
+    """Returns the prefixes of texts, by name, and the default one.
 
     Raises:
       DataError: they are damaged.

@@ -1,4 +1,4 @@
-"""An encoder: the Transformer of BERT and its successors, in which each position sees a whole text.
+"""An encoder: the Transformer of BERT and its successors, in which each position attends to the whole text.
 
 Source: Devlin et al. 2018, arXiv:1810.04805 (BERT); Liu et al. 2019, arXiv:1907.11692 (RoBERTa); Conneau et al. 2019,
        arXiv:1911.02116 (XLM-R); Sanh et al. 2019, arXiv:1910.01108 (DistilBERT); Song et al. 2020, arXiv:2004.09297
@@ -23,27 +23,27 @@ from picograd_formats.gguf_file import PackedTensor
 from picograd_programs.models.decoder import ACTIVATIONS, Weights
 from picograd_programs.models.rotary import Rotation, angles, turned
 
-DISTANCE_MAX = 128  # all beyond are one bucket
+DISTANCE_MAX = 128  # larger distances share a bucket
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
     """The shape of a network.
 
-    vocabulary:  of tokens
-    positions:   rows of the table of positions; beside a rotation the most of a text
+    vocabulary:  number of tokens
+    positions:   rows of the table of positions; with a rotation the largest length of a text
     first:       row of a text's first position
-    types:       rows of the table of kinds of text, of which the first is used; 0: there is none
-    buckets:     of distances, each of which adds something to the scores of a head; 0: none
-    layers:      one after the other
+    types:       rows of the table of segment types, of which the first is used; 0: no table
+    buckets:     number of buckets of distances, each with a bias of a head's scores; 0: none
+    layers:      number of layers
     width:       C
     hidden:      F
     heads:       H; divides C
-    eps:         of the norms, in the units of a square
+    eps:         eps of the norms, added to a mean square
     activation:  a key of ACTIVATIONS
-    rotation:    of queries and keys, in place of a table of positions
-    is_gated:    the feed-forward part multiplies by a gate
-    has_biases:  linear layers have
+    rotation:    rotation of queries and keys, instead of a table of positions
+    is_gated:    the feed-forward part is gated
+    has_biases:  linear layers have biases
     """
 
     vocabulary: int
@@ -63,14 +63,14 @@ class EncoderConfig:
 
     @property
     def longest(self) -> int:
-        """Most positions of a text."""
+        """Largest number of positions of a text."""
         return self.positions - self.first
 
 
 def buckets_of(length: int, num: int) -> NDArray[np.int32]:
-    """Returns the bucket of the distance of each position from each other, (T, T) int32.
+    """Returns the bucket of the distance between each pair of positions, (T, T) int32.
 
-    Half of the buckets are for positions behind.
+    Half of the buckets are for later positions.
 
     >>> buckets_of(3, 4).tolist()
     [[0, 3, 3], [1, 0, 3], [1, 1, 0]]
