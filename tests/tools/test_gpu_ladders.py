@@ -19,7 +19,7 @@ from picograd.engine.devices import compiler_for
 from picograd.errors import DeviceError, VerifyError
 from picograd.ir.stages import Binary, Launch, Param, Source
 from picograd.record import replace
-from picograd_lab.ladder import gemm, gpu, run
+from picograd_lab.ladder import gemm, gpu, gpu_table, run
 from picograd_lab.ladder.counts import compile_counted, take_counts
 from picograd_lab.ladder.gpu import Ladder, Rung
 from picograd_lab.ladder.own import climb_own
@@ -206,6 +206,20 @@ def test_every_file_is_a_rung_and_on_the_page(ladder: Ladder) -> None:
     text = (DOCS / ("ladder_gpu.md" if ladder is GEMM else "ladders.md")).read_text()
     for file in files:
         assert f"picograd_lab/ladder/{ladder.name}/{file}" in text, file
+
+
+@needs_compiler
+@pytest.mark.variants(every=19, first=17)
+@pytest.mark.parametrize(("ladder", "rung"), RUNGS)
+def test_a_rungs_counts_are_those_of_the_page(ladder: Ladder, rung: Rung, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "machine_code", missing)
+    (figure,) = gpu.climb(replace(ladder, rungs=(rung,)), ladder.lengths, compiler_for("CUDASIM"))
+    heads, (row,) = gpu_table.table_of(ladder, ladder.lengths, [figure], "CUDASIM")
+    lines = (DOCS / ("ladder_gpu.md" if ladder is GEMM else "ladders.md")).read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line == f"<!-- ladder:{ladder.name} on CUDASIM -->")
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:] if line.startswith("|")]
+    written = next(dict(zip(table[0], cells)) for cells in table if cells[0].startswith(f"[{rung.name}]"))
+    assert {head: written[head] for head in heads[1:]} == dict(zip(heads[1:], row[1:]))
 
 
 # ---- counting ----
