@@ -91,6 +91,8 @@ TAKEN = {
     "out[t] = 1; const auto v = out[t]; out[t] = 5; out[t] = v;": lambda x: 0 * x + 1,
     "__shared__ float s[32]; s[t] = x[t]; __syncthreads(); if (t == 0) { auto v = s[0]; s[0] = s[1]; s[1] = v; }"
     "__syncthreads(); out[t] = s[t];": lambda x: [x[1], x[0], *x[2:]],
+    "out[t] = 1; auto v = out[t], w = out[t]; out[t] = 5; out[t] = v + w;": lambda x: 0 * x + 2,
+    "out[t] = 1; auto v = t <= 8 ? out[t] : x[t]; out[t] = 5; out[t] = v;": lambda x: np.where(x <= 8, 1, x),
     "auto p = x + t; out[t] = *p;": lambda x: x,
     "auto f = [&](int i) { return x[i]; }; out[t] = f(t);": lambda x: x,
     "out[t] = __shfl_xor_sync(0xffffffff, x[t], 1);": lambda x: x.reshape(-1, 2)[:, ::-1].reshape(-1),

@@ -57,7 +57,8 @@ TURNS_TO_INTEGER = (
     r"change value|implicit conversion turns floating-point number into integer)[^\n]*"
 )
 KEEP_FLOAT = "write 0.0f for 0 where the other branch is an element of memory, or (int) where an integer is meant"
-AUTO = re.compile(r"\bauto\s+(\w+)\s*=(?!=)")  # of an element, its value
+AUTO = re.compile(r"\bauto\s+\w+\s*=(?!=)[^;{}]*")
+NAMED = re.compile(r"(\bauto\s+\w+|,\s*\w+)\s*=(?!=)")  # a variable of `auto`, which gets the value of an element
 VOLATILE = re.compile(r"\bvolatile\b")  # each access is one here
 SEVERAL = re.compile(r"\bPointer<[^<>;{}]*> \w+[^;{}]*;")
 SHARED = re.compile(
@@ -73,7 +74,7 @@ def checked(text: str) -> str:
     'SHARED_ARRAY(float, s, (4), (5)); Pointer<const float> x = y; a = b * c;'
     """
     names = {name for found in DECLARED.finditer(text) for name in found.groups() if name}
-    text = AUTO.sub(r"auto \1 = cudasim::Value() =", VOLATILE.sub("", text))
+    text = AUTO.sub(lambda found: NAMED.sub(r"\1 = cudasim::Value() =", found[0]), VOLATILE.sub("", text))
     base = "|".join([NUMBERS, OTHERS, *map(re.escape, sorted(names))])
     kind = rf"\b((?:const\s+)?(?:{base})(?:\s+const)?)"
     pointer = re.compile(rf"{kind}\s*\*(?:\s*\b(?:__restrict__|__restrict|const)\b)*\s*")
