@@ -306,7 +306,8 @@ def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables
     wide = [a + args[i].error if args[i].error is not None else a for i, a in enumerate(sizes)]
     rule = _rule_of_sizes(op if op.dtype.is_float else _of_doubles(op))
     magnitude = rule(sizes, variables)
-    moved = rule(wide, variables) - magnitude if any(args[i].error is not None for i in numbers) else 0.0
+    most = rule(wide, variables) if any(args[i].error is not None for i in numbers) else magnitude
+    moved = most - magnitude
     if not op.dtype.is_float:
         return np.where(np.isnan(moved), np.inf, moved)
     count = _terms(op, args)
@@ -319,7 +320,7 @@ def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables
     made = chance * accumulating * magnitude
     if op.code in CONTRACTION_RULES and takes_tf32(op):
         made = made + 2 * TF32_UNIT * magnitude
-    error = moved + made + _rounding(value, op.dtype)
+    error = moved + made + np.where(most > 0, _rounding(value, op.dtype), 0.0)  # zeros add up to 0
     if op.dtype.itemsize < 8 and _is_of_certain_terms(op, args):
         error = np.where(np.isfinite(magnitude), error, 0.0)  # infinities and NaN decide a sum in any order
     return np.where(np.isnan(error), np.inf, error)

@@ -73,6 +73,8 @@ def cost(roots: Sequence[Op], variables: Mapping[str, int]) -> float:
             total += math.prod(shape_value(op.shape, variables))
         if op.code in (OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
             total += flops_of(op, variables) / 32
+        if op.code is OpCode.CUSTOM:  # of matrices, whose functions take n products of n elements and more
+            total += math.prod(shape_value(op.shape, variables)) * max(shape_value(op.shape, variables), default=1)
         if op.code is OpCode.SCATTER:
             total += 500 * math.prod(shape_value(op.src[1].shape[op.arg[2] :], variables))
     return total

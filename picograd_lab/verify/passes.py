@@ -89,8 +89,6 @@ def deviating_pass(
       most:  a cost above which NumPy would take too long
     """
     order = toposort(graphs)
-    if any(op.code is OpCode.CUSTOM for op in order):
-        return None, "the passes over graphs with functions of the host are not compared"
     if cost(graphs, variables) > most:
         return None, "the passes over graphs that would take the evaluator long are not compared"
     step = ROUNDINGS * max([unit(op.dtype) for op in order if op.dtype.is_float], default=0.0)

@@ -169,6 +169,14 @@ def test_zeros_infinities_and_nan_that_are_certain_are_known(name: str) -> None:
     assert bound.error[0] == pytest.approx(far) and bound.error[1] > 0
 
 
+def test_zeros_add_up_to_zero() -> None:
+    rows = np.float32([[0, 0, 0], [1, 2, 3]])
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (2, 3)))
+    length = Op(OpCode.SQRT, dtypes.float32, (Op(OpCode.REDUCE, dtypes.float32, (x * x,), (OpCode.ADD, (1,))),))
+    (meaning,) = bounded([length], {x: rows})
+    assert meaning.error is not None and meaning.error[0] == 0 < meaning.error[1]
+
+
 @pytest.mark.parametrize("code", [OpCode.REDUCE, OpCode.SCAN, OpCode.MATMUL], ids=lambda code: code.name)
 def test_infinities_and_nan_of_a_sum_are_those_of_its_terms(code: OpCode) -> None:
     rows = np.float32([[1, np.inf, 2], [np.nan, 3, 4], [np.inf, 5, -np.inf], [1, 2, 3]])

@@ -285,6 +285,12 @@ RULES = {
         'the rule "flip flip"',
         "FLIP",
     ),
+    "-(-x) = -x, behind a function of the host": Fault(
+        rule("neg neg", lambda x: -x),
+        lambda: pg.linalg.inv(normal(3, 3) + pg.eye(3)).neg().neg(),
+        'the rule "neg neg"',
+        "NEG",
+    ),
     "x 0 = 0, of infinity, too": Fault(
         lambda patch: faults.plant_new_rule(
             patch, Rule("float zero", Pattern(OpCode.MUL, (Pattern(name="x"), Pattern(value=0.0))), lambda x: x.filled(0))
