@@ -696,7 +696,7 @@ def activation_of(said: Entries, kind: Architecture) -> str:
     """Returns the activation of the feed-forward part, a key of ACTIVATIONS.
 
     Raises:
-      DataError: it is not known.
+      DataError: the activation is unknown.
     """
     of_gate, of_all = said.get("hidden_activation"), said.get("hidden_act")
     shown = of_gate or of_all or kind.activation
@@ -716,7 +716,7 @@ def latents_of(said: Entries) -> dict[str, Any]:
     factor, share = (rope.get("factor"), rope.get("mscale_all_dim")) if isinstance(rope, dict) else (None, None)
     scale = 1.0
     if isinstance(factor, int | float) and isinstance(share, int | float) and factor > 1:
-        scale = 0.1 * share * math.log(factor) + 1  # other values are errors where angles are read
+        scale = 0.1 * share * math.log(factor) + 1  # other values are errors in the functions of angles
     return {
         "latent": said.whole("kv_lora_rank"), "query_latent": said.whole("q_lora_rank") or 0, "turned": turned,
         "value_features": said.whole("v_head_dim"), "features": plain + turned,
@@ -728,15 +728,15 @@ def experts_of(said: Entries, layers: int, hidden: int, routing: Mapping[str, An
     """Returns the fields of DecoderConfig about experts.
 
     Args:
-      hidden:   of layers without
-      routing:  as of Architecture
+      hidden:   width of layers without experts
+      routing:  as in Architecture
 
     Raises:
-      DataError: an entry has another form, or more experts are chosen than there are.
+      DataError: an entry has another form, or more experts are chosen than exist.
     """
     if "num_experts" not in said.defaults:
         return {}
-    num, theirs = said.whole("num_experts"), said.whole("num_local_experts")  # its name in Mixtral, and elsewhere of late
+    num, theirs = said.whole("num_experts"), said.whole("num_local_experts")  # Mixtral's name, and the newer one
     num, chosen, every = num or theirs, said.whole("num_experts_per_tok"), said.whole("decoder_sparse_step")
     plain, own = said.get("mlp_only_layers") or [], said.whole("moe_intermediate_size")
     shared, first = said.whole("shared_expert_intermediate_size") or 0, said.get("first_k_dense_replace") or 0
@@ -760,10 +760,10 @@ def experts_of(said: Entries, layers: int, hidden: int, routing: Mapping[str, An
 
 
 def groups_of(said: Entries, num: int) -> tuple[int, int]:
-    """Returns how many groups experts are in, and from how many of them they are chosen.
+    """Returns the number of groups of experts, and the number of groups to choose from.
 
     Raises:
-      DataError: groups do not divide the experts, or are chosen in a way that is not done.
+      DataError: groups do not divide the experts, or the rule of choice is unsupported.
     """
     groups, best, way = said.whole("n_group") or 1, said.whole("topk_group") or 1, said.get("topk_method")
     if way == "greedy":
@@ -781,7 +781,7 @@ def sights_of(said: Entries, kind: Architecture, layers: int, features: int, lon
     """Returns a sight for each layer.
 
     Raises:
-      DataError: an entry has another form, or another length than there are layers.
+      DataError: an entry has another form, or its length is not the number of layers.
     """
     if "rope_theta" not in kind.entries:
         return [Sight()] * layers
@@ -809,12 +809,12 @@ def sights_of(said: Entries, kind: Architecture, layers: int, features: int, lon
 
 
 def window_of(said: Entries, kind: Architecture, layers: int) -> tuple[int, list[bool]]:
-    """Returns how many positions a window has, and which layers have one.
+    """Returns the number of positions in a window, and the layers that have one.
 
     Raises:
-      DataError: an entry has another form, or another length than there are layers.
+      DataError: an entry has another form, or its length is not the number of layers.
     """
-    if said.left.get("sliding_window") == 0:  # as null, in files of today
+    if said.left.get("sliding_window") == 0:  # newer files mean null
         said.left["sliding_window"] = None
     pattern = said.left.get("sliding_window_pattern")  # "LLLG": three local layers, then a global one
     if isinstance(pattern, str) and pattern == "L" * (len(pattern) - 1) + "G":
@@ -838,10 +838,10 @@ def window_of(said: Entries, kind: Architecture, layers: int) -> tuple[int, list
 
 
 def list_of(said: Entries, key: str, layers: int, values: tuple[Any, ...]) -> list[Any] | None:
-    """Returns an entry that has a value for each layer, or None.
+    """Returns an entry with a value for each layer, or None.
 
     Raises:
-      DataError: it has not.
+      DataError: the number of values is wrong.
     """
     found = said.get(key)
     if found is not None and (not isinstance(found, list) or len(found) != layers or any(v not in values for v in found)):

@@ -1,4 +1,4 @@
-"""`picograd train bag`: names, each character predicted from the average of those before it, in no order.
+"""`picograd train bag`: names; each character is predicted from the mean of those before it, without their order.
 
 Source: Karpathy, makemore (bag of words).
 
@@ -22,7 +22,7 @@ class BagOfWords(nn.Module):
     """logits = (x + mlp(x)) @ W + b,  x_t = e_t + (e_0 + ... + e_t) / (t + 1),  e = embedding + position
 
     vocabulary:  V
-    block:       most positions
+    block:       largest number of positions
     width:       C
 
     >>> BagOfWords(width=8)(Tensor([[0, 5, 13]])).shape

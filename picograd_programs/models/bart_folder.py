@@ -1,8 +1,8 @@
-"""BART and its relatives as transformers publishes them: entries of config.json, names of tensors; Whisper has many, too.
+"""BART and its relatives in transformers' format: entries of config.json, names of tensors; Whisper shares many.
 
 Source: Lewis et al. 2019, arXiv:1910.13461 (BART); Liu et al. 2020, arXiv:2001.08210 (mBART); Zhang et al. 2019,
        arXiv:1912.08777 (Pegasus); Fan et al. 2020, arXiv:2010.11125 (M2M-100, of which NLLB is a later one); Vaswani et al.
-       2017, arXiv:1706.03762, section 3.5 (positions as waves); Hugging Face, transformers, the networks of KINDS.
+       2017, arXiv:1706.03762, section 3.5 (sinusoidal positions); Hugging Face, transformers, the networks of KINDS.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LONGEST_WAVE = 10_000.0  # of the slowest wave, divided by 2 pi
 class Kind(Record):
     """The differences of a relative of BART.
 
-    norms_after:      as in Seq2SeqConfig, as norms_embedding
-    first:            row of the table of positions that the first one has
-    is_waves:         positions are waves, which are in no file
-    includes_slowest: the slowest wave is LONGEST_WAVE, else the next one would be
-    is_multilingual:  an answer begins with the token of its language
+    norms_after:      as in Seq2SeqConfig; also norms_embedding
+    first:            row of the table of positions for the first position
+    is_waves:         sinusoidal positions, which are not in the file
+    includes_slowest: the slowest wave is LONGEST_WAVE; otherwise the next one would be
+    is_multilingual:  an answer starts with the token of its language
     """
 
     norms_after: bool = True
@@ -39,7 +39,7 @@ class Kind(Record):
     is_multilingual: bool = False
 
     def fixed(self) -> dict[str, Any]:
-        """Returns entries of config.json that say the same."""
+        """Returns the entries of config.json that follow from these fields."""
         return {
             "normalize_before": not self.norms_after, "add_final_layer_norm": not self.norms_after,
             "normalize_embedding": self.norms_embedding, "static_position_embeddings": self.is_waves,
@@ -72,7 +72,7 @@ NO_MATTER: dict[str, Any] = OF_TRAINING | {
     "max_source_positions": Any, "tokenizer_type": Any, "classif_dropout": Any, "output_past": Any,
     "force_bos_token_to_be_generated": Any, "add_bias_logits": Any,  # the file has biases, or none
 }  # fmt: skip
-LAYER = {  # in the folder -> here
+LAYER = {  # name in the folder -> name here
     "self_attn_layer_norm": "attn_norm", "encoder_attn_layer_norm": "cross_attn_norm", "final_layer_norm": "ffn_norm",
     "fc1": "ffn_up", "fc2": "ffn_down",
     **{
@@ -83,10 +83,10 @@ LAYER = {  # in the folder -> here
 
 
 def sizes_of(said: Entries) -> dict[str, Any]:
-    """Returns the fields of Seq2SeqConfig about sizes, but for the vocabulary.
+    """Returns the fields of Seq2SeqConfig about sizes, except for the vocabulary.
 
     Raises:
-      DataError: encoder and decoder differ where they must not, or heads do not divide the width.
+      DataError: encoder and decoder differ in a shared size, or heads do not divide the width.
     """
     width = said.size("d_model")
     layers, hidden, heads = (
@@ -107,10 +107,10 @@ def sizes_of(said: Entries) -> dict[str, Any]:
 def read_bart_config(
     content: Mapping[str, Any], tokens: int, context: int
 ) -> tuple[Seq2SeqConfig, tuple[int, ...], list[int]]:
-    """Returns the settings of a config.json, the tokens that begin an answer, and those that end it.
+    """Returns the configuration in a config.json, and the start and end tokens of an answer.
 
     Raises:
-      DataError: it lacks an entry, or has one that is not known.
+      DataError: it lacks an entry, or has an unknown one.
     """
     said, kind = Entries(content, "config.json", ENTRIES, {}), KINDS[content["model_type"]]
     rows, positions = said.size("vocab_size"), said.size("max_position_embeddings")
@@ -122,7 +122,7 @@ def read_bart_config(
             raise said.wrong(name, number, f"a number of the {rows} tokens is needed")
     said.check_empty(FIXED | NO_MATTER | kind.fixed())
     longest = min(context, positions)
-    places = longest if kind.is_waves else positions  # waves are made, a table is in the file
+    places = longest if kind.is_waves else positions  # waves are computed, a table is in the file
     config = Seq2SeqConfig(
         min(rows, tokens), longest, **sizes, positions=places, text_positions=places,
         first=kind.first, eps=1e-5, has_biases=True, key_biases=True, norms_after=kind.norms_after,
@@ -132,7 +132,7 @@ def read_bart_config(
 
 
 def names_of_bart(config: Seq2SeqConfig) -> dict[str, str]:
-    """Returns the names of tensors: in the folder -> here, without `.weight` and `.bias`.
+    """Returns names of tensors: in the folder -> here, without `.weight` and `.bias`.
 
     >>> names_of_bart(Seq2SeqConfig(9, 9, 1, 1, 4, 8, 1, 4))["decoder.layers.0.encoder_attn.out_proj"]
     'dec.blk.0.cross_attn_output'
@@ -147,7 +147,7 @@ def names_of_bart(config: Seq2SeqConfig) -> dict[str, str]:
 
 
 def made_of_bart(kind: Kind, config: Seq2SeqConfig) -> dict[str, NDArray[np.float32]]:
-    """Returns tensors that are in no file, by their names here: positions as waves, first the sines, then the cosines.
+    """Returns tensors that are not in the file, by their names here: sinusoidal positions, first the sines.
 
     >>> config = Seq2SeqConfig(9, 9, 1, 1, 4, 8, 1, 4, positions=2)
     >>> made_of_bart(KINDS["pegasus"], config)["enc.position_embd.weight"].round(2).tolist()
@@ -163,7 +163,7 @@ def made_of_bart(kind: Kind, config: Seq2SeqConfig) -> dict[str, NDArray[np.floa
 
 
 def names_of_layers(config: Seq2SeqConfig) -> dict[str, str]:
-    """Returns the names of tensors of the layers: in the folder -> here, without `.weight` and `.bias`."""
+    """Returns names of the layers' tensors: in the folder -> here, without `.weight` and `.bias`."""
     return {
         f"{theirs}.layers.{layer}.{name}": f"{ours}.blk.{layer}.{own}"
         for theirs, ours, layers in (("encoder", "enc", config.encoder_layers), ("decoder", "dec", config.decoder_layers))

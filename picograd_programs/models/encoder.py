@@ -80,7 +80,7 @@ def buckets_of(length: int, num: int) -> NDArray[np.int32]:
 
 
 def bucket_of_distance(far: NDArray[np.int64], num: int) -> NDArray[np.int32]:
-    """Returns the bucket of each distance: half of them have one distance each, the others grow with its logarithm.
+    """Returns the bucket of each distance: half of the buckets have one distance each, the others grow logarithmically.
 
     >>> bucket_of_distance(np.array([0, 1, 2, 3, 9, 100]), 4).tolist()
     [0, 1, 2, 2, 2, 3]
@@ -107,7 +107,7 @@ class Layer(nn.Module):
         )
 
     def forward(self, x_BTC: Tensor, seen: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
-        """x (B, T, C), a mask for scores (B, H, T, T), cosine and sine of angles (T, D/2) -> (B, T, C)."""
+        """x (B, T, C), a mask of scores (B, H, T, T), cosine and sine of angles (T, D/2) -> (B, T, C)."""
         batch, length, width = x_BTC.shape
         q, k, v = (
             part(x_BTC).reshape(batch, length, self.config.heads, -1).transpose(1, 2) for part in (self.q, self.k, self.v)
@@ -126,8 +126,8 @@ class Encoder(nn.Module):
     """hidden = layers(norm(embedding[tokens] + position + type))
 
     Args:
-      config:   its shape
-      tensors:  weights by the names of GGUF, which are taken out
+      config:   shape of the network
+      tensors:  weights by GGUF's names, removed from the dict
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
@@ -154,7 +154,7 @@ class Encoder(nn.Module):
 
         Args:
           tokens_BT:   integers
-          is_text_BT:  bool, False where a text is filled up
+          is_text_BT:  bool, False for padding
         """
         length = tokens_BT.shape[1]
         x_BTC: Tensor = self.norm(self.embedding.rows(tokens_BT) + self.places[:length])  # one row is for all positions

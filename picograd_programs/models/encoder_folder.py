@@ -1,6 +1,6 @@
-"""An encoder in the folder in which transformers keeps it: a record of each model_type, as in architectures.py.
+"""An encoder in transformers' folder format, with a record for each model_type, as in architectures.py.
 
-Every entry of config.json is read, must have one value, or is known to change nothing; any other is refused.
+Every entry of config.json is read, must have one value, or is known to have no effect; others are refused.
 
 Source: Hugging Face, transformers, the configurations and networks of these names.
 """
@@ -27,9 +27,9 @@ from picograd_programs.models.entries import FIXED, LAYERS_MAX, NEEDED, Entries
 from picograd_programs.models.rotary import Rotation
 
 TENSOR = re.compile(r"(?:(?:encoder|transformer)\.layers?\.(\d+)\.)?(.+)\.(weight|bias|gamma|beta)")
-OLD = {"gamma": "weight", "beta": "bias"}  # names of TensorFlow's first checkpoint
-AROUND = re.compile(r"(?:(?:module|model|auto_model|bert|roberta|mpnet|distilbert|nomic_bert)\.)*")  # begins names
-HEADS = re.compile(  # what other tasks than vectors have behind the last layer, and numbers of positions
+OLD = {"gamma": "weight", "beta": "bias"}  # names in TensorFlow's first checkpoint
+AROUND = re.compile(r"(?:(?:module|model|auto_model|bert|roberta|mpnet|distilbert|nomic_bert)\.)*")  # prefixes of names
+HEADS = re.compile(  # layers of other tasks than embeddings after the last layer, and numbers of positions
     r"(?:pooler|cls|lm_head|classifier|pre_classifier|qa_outputs|vocab_\w+)\..+|embeddings\.position_ids"
 )
 
@@ -37,7 +37,7 @@ SIZES: dict[str, Any] = {
     "vocab_size": NEEDED, "hidden_size": NEEDED, "num_hidden_layers": NEEDED, "num_attention_heads": NEEDED,
     "intermediate_size": NEEDED, "max_position_embeddings": 512, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
 }  # fmt: skip
-AFTER_PADDING: dict[str, Any] = {"pad_token_id": 1}  # positions count from the number behind that of padding
+AFTER_PADDING: dict[str, Any] = {"pad_token_id": 1}  # positions count from the number after the padding's
 EMBEDDINGS: Names = {
     "embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd",
     "embeddings.LayerNorm": "token_embd_norm",
@@ -53,14 +53,14 @@ BERT_NAMES: Names = EMBEDDINGS | FEED_FORWARD | {
 
 
 class Kind(Record, eq=False):
-    """The form in which encoders of a model_type are published.
+    """The published form of the encoders of a model_type.
 
-    entries:  of config.json that are read -> what transformers takes where one is not there
-    tensors:  in the folder -> here
-    names:    an entry here -> in config.json, where it has another name there
-    fixed:    entries that must have a value; others that change nothing have the value Any
-    first:    row of a text's first position, where pad_token_id does not say it
-    settings: fields of EncoderConfig that its name alone says
+    entries:  entries of config.json -> transformers' defaults
+    tensors:  names in the folder -> ours
+    names:    an entry here -> its name in config.json, if it differs
+    fixed:    entries with a required value; entries without effect have the value Any
+    first:    row of a text's first position, if it does not depend on pad_token_id
+    settings: fields of EncoderConfig that the name alone determines
     """
 
     entries: Mapping[str, Any]
@@ -128,14 +128,14 @@ ENCODERS: dict[str, Kind] = {
 
 
 def read_encoder_config(content: Mapping[str, Any], tokens: int) -> tuple[EncoderConfig, Kind]:
-    """Returns the settings that a config.json describes, and how such networks are published.
+    """Returns the configuration in a config.json, and the published form of such networks.
 
     Args:
-      content:  of config.json
-      tokens:   how many the vocabulary has; rows of the table beyond fill it up
+      content:  contents of config.json
+      tokens:   size of the vocabulary; further rows of the table are padding
 
     Raises:
-      DataError: it describes another network, lacks an entry, or has one that is not known.
+      DataError: it describes another network, lacks an entry, or has an unknown one.
     """
     name = content.get("model_type")
     kind = ENCODERS.get(name) if isinstance(name, str) else None
@@ -166,10 +166,10 @@ def read_encoder_config(content: Mapping[str, Any], tokens: int) -> tuple[Encode
 
 
 def rotation_in(said: Entries, features: int, positions: int) -> Rotation | None:
-    """Returns the angles of queries and keys, or None where a network has a table of positions.
+    """Returns the angles of queries and keys, or None for a network with a table of positions.
 
     Raises:
-      DataError: as `rotation_of`.
+      DataError: as in `rotation_of`.
     """
     if "rope_theta" not in said.defaults:
         return None
@@ -178,14 +178,14 @@ def rotation_in(said: Entries, features: int, positions: int) -> Rotation | None
 
 
 def read_encoder(folder: Path) -> tuple[Encoder, Pipeline]:
-    """Returns the encoder in a folder, and its tokenizer.
+    """Returns the encoder of a folder, and its tokenizer.
 
     Raises:
       FileError: a file cannot be read.
-      DataError: one is damaged or missing, or describes another network.
+      DataError: a file is damaged or missing, or describes another network.
     """
     content = json_in(folder / "config.json", "embed")
-    read_encoder_config(content, 1)  # what is wrong here is said before other files are looked for
+    read_encoder_config(content, 1)  # config errors come before missing files
     tokenizer = tokenizer_of_folder(folder)
     config, kind = read_encoder_config(content, len(tokenizer.tokens))
     tokenizer.fit(content["vocab_size"], config.width)
@@ -196,7 +196,7 @@ def tokenizer_of_folder(folder: Path) -> Pipeline:
     """Returns the tokenizer of tokenizer.json, or of BERT's list of pieces.
 
     Raises:
-      DataError: a file is damaged, or there is none.
+      DataError: a file is damaged, or both are missing.
     """
     whole, pieces, said = (folder / name for name in ("tokenizer.json", "vocab.txt", "tokenizer_config.json"))
     if whole.is_file() or not pieces.is_file():
@@ -206,10 +206,10 @@ def tokenizer_of_folder(folder: Path) -> Pipeline:
 
 
 def encoder_tensors(arrays: Mapping[str, Array], kind: Kind) -> dict[str, PackedTensor]:
-    """Returns tensors by the names of Encoder.
+    """Returns tensors by Encoder's names.
 
     Raises:
-      DataError: one is of another network, or not of floats.
+      DataError: a tensor is of another network, or not of floats.
     """
     tensors: dict[str, PackedTensor] = {}
     for name, array in arrays.items():

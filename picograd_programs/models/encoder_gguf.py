@@ -1,7 +1,7 @@
-"""An encoder of sentences in a GGUF file: BERT, nomic-bert, or a decoder. Weights are unpacked as they are multiplied.
+"""A sentence encoder in a GGUF file: BERT, nomic-bert, or a decoder. Weights are unpacked during multiplication.
 
-A decoder's vector is the output at the last token of a text, or what else the file says. A file of BERT writes pieces that
-begin words with a mark, and others without one; BERT's list of pieces is the other way round.
+A decoder's vector is the output at a text's last token, unless the file says otherwise. BERT's GGUF files mark pieces that
+start words; BERT's list of pieces marks the others.
 
 Source: ggml, llama.cpp, the architectures of these names in its converter.
 """
@@ -29,7 +29,7 @@ ENTRIES: dict[str, Any] = {
     "context_length": NEEDED, "embedding_length": NEEDED, "block_count": NEEDED, "feed_forward_length": NEEDED,
     "attention.head_count": NEEDED, "attention.layer_norm_epsilon": NEEDED, "pooling_type": 0,
 }  # fmt: skip
-ARCHITECTURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # entries that are read, and fields of EncoderConfig
+ARCHITECTURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # entries of the metadata, and fields of EncoderConfig
     "bert": (ENTRIES, {}),
     "nomic-bert": (
         ENTRIES | {"rope.freq_base": NEEDED}, {"is_gated": True, "has_biases": False, "activation": "silu"},
@@ -40,14 +40,14 @@ POOLING = {1: "mean", 2: "cls", 3: "lasttoken"}
 
 
 def read_embedder_file(path: Path, pooling: str = "") -> Embedder:
-    """Returns the encoder of sentences in a file.
+    """Loads the sentence encoder of a file.
 
     Args:
-      pooling:  a key of POOLS, where the file does not say it; it goes before what the file says
+      pooling:  a key of POOLS, for files without pooling or instead of the file's
 
     Raises:
-      FileError: it cannot be read.
-      DataError: it is damaged, or has another network.
+      FileError: the file cannot be read.
+      DataError: the file is damaged, or has another network.
     """
     file = read_gguf(path)
     name = str(file.metadata.get("general.architecture"))
@@ -65,10 +65,10 @@ def read_embedder_file(path: Path, pooling: str = "") -> Embedder:
 
 
 def encoder_config_of(file: GGUF) -> tuple[EncoderConfig, Any]:
-    """Returns the settings that a file says, and the number of its way of pooling.
+    """Returns the configuration of a file, and the number of its pooling.
 
     Raises:
-      DataError: it describes another network, lacks an entry, or has one that is not known.
+      DataError: the file describes another network, lacks an entry, or has an unknown one.
     """
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:
@@ -103,10 +103,10 @@ def encoder_config_of(file: GGUF) -> tuple[EncoderConfig, Any]:
 
 
 def words_of_file(metadata: Mapping[str, Any]) -> Tokenizer:
-    """Returns the tokenizer of a decoder, with the tokens that the file puts before and behind each text.
+    """Returns the tokenizer of a decoder, with the file's tokens before and after each text.
 
     Raises:
-      DataError: it is of another kind, or damaged.
+      DataError: the tokenizer is of another kind, or damaged.
     """
     tokenizer = tokenizer_of(metadata)
     manner, has_end = manner_of(metadata, tokenizer), metadata.get("tokenizer.ggml.add_eos_token", False)
@@ -115,7 +115,7 @@ def words_of_file(metadata: Mapping[str, Any]) -> Tokenizer:
 
 
 def pieces_of_file(metadata: Mapping[str, Any]) -> Pipeline:
-    """Returns BERT's tokenizer of a file's pieces, which reads texts in lower case.
+    """Returns BERT's tokenizer with a file's pieces, which converts texts to lower case.
 
     Raises:
       DataError: the file has another tokenizer.
@@ -130,10 +130,10 @@ def pieces_of_file(metadata: Mapping[str, Any]) -> Pipeline:
 
 
 def encoder_tensors_in(file: GGUF) -> dict[str, PackedTensor]:
-    """Returns tensors by the names of Encoder: queries, keys and values apart.
+    """Returns tensors by Encoder's names, with queries, keys and values split.
 
     Raises:
-      DataError: rows of one are not of three matrices.
+      DataError: the rows of a tensor are not three matrices.
     """
     found: dict[str, PackedTensor] = {}
     for name, tensor in file.tensors.items():

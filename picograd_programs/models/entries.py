@@ -1,6 +1,6 @@
-"""The entries of a config.json, or of another dict: each is read, must have one value, or is known to change nothing.
+"""The entries of a config.json, or another dict: each is read, must have one value, or is known to have no effect.
 
-Any other is refused: an entry that is not read would give a wrong answer in silence.
+Others are refused, since an unread entry could silently give a wrong result.
 
 Source: Hugging Face, transformers, `PretrainedConfig` and the configurations of its networks.
 """
@@ -13,10 +13,10 @@ from typing import Any
 
 from picograd.errors import DataError
 
-NEEDED = object()  # the default of an entry that a file must have
+NEEDED = object()  # default of a required entry
 NUMBER_MAX = 2**31 - 1
-LAYERS_MAX = 10_000  # more are damage: their names alone would fill the memory
-# Entries of trainings, of which dropout is one, samplers, classifiers and programs
+LAYERS_MAX = 10_000  # larger numbers mean damage: the layers' names alone would fill the memory
+# Entries of trainings (such as dropout), samplers, classifiers and programs
 HARMLESS = frozenset({
     "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
     "initializer_range", "name_or_path", "attention_dropout", "attention_probs_dropout_prob", "hidden_dropout",
@@ -34,8 +34,8 @@ HARMLESS = frozenset({
     "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
     "transformers.js_config", "is_llama_config", "max_sequence_length",
 })  # fmt: skip
-PRIVATE = re.compile(r"_|unsloth")  # begins entries that a program keeps for itself
-FIXED: dict[str, Any] = {  # the values of all networks here
+PRIVATE = re.compile(r"_|unsloth")  # prefixes of a program's own entries
+FIXED: dict[str, Any] = {  # required values for all networks here
     "is_encoder_decoder": False, "is_decoder": False, "add_cross_attention": False, "cross_attention_hidden_size": None,
     "pruned_heads": {}, "tie_encoder_decoder": False, "rope_interleaved": False, "scale_attn_weights": True,
     "use_bidirectional_attention": False, "lm_head_bias": False,
@@ -43,14 +43,14 @@ FIXED: dict[str, Any] = {  # the values of all networks here
 
 
 class Entries:
-    """The entries of a dict in JSON. Each is read by name; `check_empty` finds one that was not read.
+    """The entries of a JSON dict. Each is read by name; `check_empty` finds unread ones.
 
     Args:
       content:   the dict
-      where:     its name, for errors
-      defaults:  values of entries that are missing; NEEDED: one must not be missing. An entry that has no default is not
-                 looked for: `get` returns its neutral value
-      names:     names of entries here -> in the dict, where they differ
+      where:     its name in error messages
+      defaults:  values of missing entries; NEEDED: the entry is required. An entry without a default is not looked for:
+      `get` returns its neutral value
+      names:     names of entries here -> in the dict, if they differ
 
     >>> said = Entries({"hidden_size": 8}, "config.json", {"width": NEEDED, "eps": 1e-6}, {"width": "hidden_size"})
     >>> said.whole("width"), said.number("eps"), said.flag("is_tied", neutral=True)
@@ -65,7 +65,7 @@ class Entries:
         """Returns an entry.
 
         Raises:
-          DataError: it is not there.
+          DataError: a required entry is missing.
         """
         if key not in self.defaults:
             return neutral
@@ -79,7 +79,7 @@ class Entries:
         """Returns a number above 0, or None.
 
         Raises:
-          DataError: it is something else, or is needed and not there.
+          DataError: the value is something else, or a required one is missing.
         """
         value = self.get(key, neutral)
         kinds = (int,) if is_whole else (int, float)
@@ -90,14 +90,14 @@ class Entries:
         return value
 
     def whole(self, key: str, neutral: int | None = None) -> Any:
-        """Returns a whole number above 0, or None. Raises as `number`."""
+        """Returns a positive integer, or None. Raises as `number` does."""
         return self.number(key, neutral, True)
 
     def size(self, key: str, most: int = NUMBER_MAX) -> int:
-        """Returns a whole number from 1 to `most`; null is refused.
+        """Returns an integer from 1 to `most`; null is refused.
 
         Raises:
-          DataError: it is something else, or is needed and not there.
+          DataError: the value is something else, or a required one is missing.
         """
         value: int | None = self.whole(key)
         if value is None or value > most:
@@ -105,17 +105,17 @@ class Entries:
         return value
 
     def rate(self, key: str) -> float:
-        """Returns a number above 0; null is refused. Raises as `size`."""
+        """Returns a number above 0; null is refused. Raises as `size` does."""
         value: float | None = self.number(key)
         if value is None:
             raise self.wrong(key, value, "a number above 0 is needed")
         return value
 
     def one_of(self, key: str, known: Collection[str]) -> str:
-        """Returns a name that is known.
+        """Returns a known name.
 
         Raises:
-          DataError: it is another one, or something else.
+          DataError: the name is unknown, or the value is something else.
         """
         value = self.get(key)
         if not isinstance(value, str) or value not in known:
@@ -126,7 +126,7 @@ class Entries:
         """Returns true or false; null is false.
 
         Raises:
-          DataError: it is something else.
+          DataError: the value is something else.
         """
         value = self.get(key, neutral)
         if value is not None and not isinstance(value, bool):
@@ -134,17 +134,17 @@ class Entries:
         return bool(value)
 
     def wrong(self, key: str, value: Any, fact: str) -> DataError:
-        """Returns the error about the value of an entry."""
+        """Returns the error for the value of an entry."""
         return DataError(f"{self.where} says {self.names.get(key, key)} is {str(value)[:60]}; {fact}.")
 
     def check_empty(self, fixed: Mapping[str, Any]) -> None:
-        """Checks that entries that were not read change nothing of the computation.
+        """Checks that unread entries have no effect on the computation.
 
         Args:
-          fixed:  values that such entries must have; Any: all are allowed
+          fixed:  required values of such entries; Any: all values are allowed
 
         Raises:
-          DataError: an entry is not known, or has another value.
+          DataError: an entry is unknown, or has another value.
         """
         for key, value in self.left.items():
             if key in fixed:

@@ -1,15 +1,15 @@
-"""A mixture of experts: of many feed-forward parts each position is sent to a few, and only these are computed.
+"""A mixture of experts: each position is routed to a few of many feed-forward parts, and only these are computed.
 
     scores = softmax(x @ router.T);   out = sum over the k largest of share_e * expert_e(x)
 
-Pairs of a position and an expert are sorted by their experts. Those of an expert fill tiles of a few rows, the last one
-with rows that nobody reads: each tile is a product that reads the matrices of this expert alone, where they are. There are
-as many tiles as any choice may need. So no shape depends on the choice of experts: one plan serves all.
+Pairs of a position and an expert are sorted by expert. An expert's pairs fill tiles of a few rows, the last padded with
+unused rows: each tile is a product that reads only this expert's matrices, in place. The number of tiles suffices for any
+routing, so no shape depends on it, and one plan serves all.
 
     experts of pairs, sorted  0 0 0 2 2 2 2 2      tiles of two rows  [0 0] [0 .] [2 2] [2 2] [2 .] and empty ones
 
 Source: Shazeer et al. 2017, arXiv:1701.06538, section 2; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); DeepSeek 2024,
-       arXiv:2405.04434, section 2.2 (groups of experts), and arXiv:2412.19437, section 2.1.2 (corrected choice).
+       arXiv:2405.04434, section 2.2 (groups of experts), and arXiv:2412.19437, section 2.1.2 (corrected scores).
 
 Letters: n positions, C width, E experts, k chosen for each, P = n k pairs, F width of an expert, T tiles, R rows of a tile,
          G groups.
@@ -28,15 +28,15 @@ from picograd_programs.models.packed import PackedMatrix
 
 @dataclass(frozen=True)
 class Routing:
-    """The choice of experts, and their shares.
+    """The routing to experts, and their weights.
 
     chosen:         k
-    shares_to_one:  the k shares are divided by their sum
-    is_sigmoid:     an expert's score is the sigmoid of its logit; else softmax of all
-    groups:         G, of experts in a row; only those of the best groups are chosen. 1: all can be
-    best_groups:    how many these are
-    corrects:       something is added to each score, by which the choice falls, but not to its share
-    scale:          of the shares
+    shares_to_one:  the k weights are divided by their sum
+    is_sigmoid:     scores are sigmoids of the logits; otherwise their softmax
+    groups:         G, of consecutive experts; only those of the best groups are chosen. 1: no groups
+    best_groups:    number of these groups
+    corrects:       a correction is added to each score for the choice, but not to its weight
+    scale:          factor of the weights
     """
 
     chosen: int = 0
@@ -49,12 +49,12 @@ class Routing:
 
 
 def are_groups(experts: int, groups: int, best: int) -> bool:
-    """True if experts fall into groups of two or more, of which there are as many as the best."""
+    """True if experts divide into groups of two or more (or form one group), at least as many as the best."""
     return experts % groups == 0 and best <= groups and (groups == 1 or experts // groups > 1)
 
 
 class Router(nn.Module):
-    """The experts of each position, and their shares.
+    """The experts of each position, and their weights.
 
     Args:
       linear:      (E, C)
@@ -66,7 +66,7 @@ class Router(nn.Module):
         self.register_buffer("correction", correction)
 
     def forward(self, x_nC: Tensor) -> tuple[Tensor, Tensor]:
-        """x (n, C) -> shares (n, k), experts (n, k)."""
+        """x (n, C) -> weights (n, k), experts (n, k)."""
         routing, logits_nE = self.routing, self.linear(x_nC)
         scores_nE = logits_nE.sigmoid() if routing.is_sigmoid else logits_nE.softmax(-1)
         rated_nE = scores_nE if self.correction is None else scores_nE + self.correction
@@ -80,7 +80,7 @@ class Router(nn.Module):
         return shares_nk * routing.scale, expert_nk
 
     def _of_best_groups(self, rated_nE: Tensor) -> Tensor:
-        """Returns the ratings, with -inf for those of other groups. A group has the rating of its best, or its two best."""
+        """Returns the scores, with -inf for other groups. A group has the score of its best expert, or its two best."""
         rated_nGe = rated_nE.unflatten(1, (self.routing.groups, -1))
         of_group_nG = rated_nGe.topk(1 if self.correction is None else 2).values.sum(-1)
         best_nb = of_group_nG.topk(self.routing.best_groups).indices
@@ -89,10 +89,10 @@ class Router(nn.Module):
 
 
 class Expert(nn.Module):
-    """One of the three matrices of all experts, with a bias for each, if there are any.
+    """One of the three matrices of all experts, with optional biases.
 
     Args:
-      matrix:  (E R, K), the experts' matrices one after the other
+      matrix:  (E R, K), the experts' matrices, concatenated
       biases:  (E, R), or None
       num:     E
     """
@@ -102,21 +102,21 @@ class Expert(nn.Module):
         self.register_buffer("biases", biases)
 
     def of(self, expert_T: Tensor) -> Callable[[Tensor], Tensor]:
-        """Returns the products of some experts, (T, R, K) -> (T, R, R)."""
+        """Returns the products of several experts, (T, R, K) -> (T, R, R)."""
         weight = self.matrix.parts(expert_T, self.num).transpose(1, 2)
         biases = None if self.biases is None else self.biases[expert_T].unsqueeze(1)
         return lambda x: x @ weight if biases is None else x @ weight + biases
 
 
 class Experts(nn.Module):
-    """The sum of the chosen experts' outputs, each times its share.
+    """The sum of the chosen experts' outputs, times their weights.
 
     Args:
-      router:  of E experts
-      gate:    of all experts, C -> F
+      router:  router to E experts
+      gate:    matrices of all experts, C -> F
       up:      C -> F
       down:    F -> C
-      opened:  up, let through by the gate: (gate, up) -> F
+      opened:  gated values: (gate, up) -> F
     """
 
     def __init__(self, router: Router, gate: Expert, up: Expert, down: Expert, opened: Callable[[Tensor, Tensor], Tensor]):
@@ -136,16 +136,16 @@ class Experts(nn.Module):
         return (out_nkC * shares_nk.unsqueeze(2)).sum(1).reshape(x_BTC.shape)
 
 
-TILE_ROWS = 12  # that read a matrix where it is; few pairs read it one by one, which is faster than tiles half full
+TILE_ROWS = 12  # rows that share one reading of a matrix; one by one, few pairs are faster than half-full tiles
 
 
 def tiles(expert_P: Tensor, num: int, rows: int = TILE_ROWS) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the experts of tiles (T,), the pairs in their rows (T, R), and where in T R each pair is (P,).
+    """Returns the experts of tiles (T,), the pairs in their rows (T, R), and the position of each pair in T R (P,).
 
     Args:
-      expert_P:  (P,) experts of pairs, in order
+      expert_P:  (P,) experts of pairs, sorted
       num:       E
-      rows:      R, or 1 where an expert has fewer pairs on average, or how many is not known here
+      rows:      R, or 1 if an expert has fewer pairs on average, or their number is symbolic
 
     >>> [part.tolist() for part in tiles(Tensor([0, 0, 0, 2, 2, 2]), 3, 2)]
     [[0, 0, 2, 2], [[0, 1], [2, 3], [3, 4], [5, 5]], [0, 1, 2, 4, 5, 6]]

@@ -1,9 +1,9 @@
-"""Folders whose matrices are floats of eight bits, with a scale for a tensor, for each row, or for each block.
+"""Folders with matrices of eight-bit floats, and a scale for a tensor, for each row, or for each block.
 
     value[r, k] = float8[r, k] * scale[r // rows of a block, k // columns of a block]
 
-Matrices stay so in memory. Programs on GPUs round activations to eight bits, too; here they are not rounded. Files call
-a scale `weight_scale` or `weight_scale_inv`; numbers are multiplied by either.
+Matrices keep this form in memory. Some GPU programs also round activations to eight bits; here they are not rounded. Files
+name a scale `weight_scale` or `weight_scale_inv`; both are factors.
 
 Source: Micikevicius et al. 2022, arXiv:2209.05433 (the floats); DeepSeek 2024, arXiv:2412.19437, section 3.3 (blocks);
        the entry quantization_config of transformers, compressed-tensors, FBGEMM and ModelOpt.
@@ -26,18 +26,18 @@ from picograd_programs.models.entries import NEEDED, Entries
 from picograd_programs.models.folder_forms import Arrays
 
 WHERE = "config.json's quantization_config"
-GROUP_MIN = 16  # numbers with one scale; scales of smaller groups take too much memory, so these become float32
-SCALES = ("_scale", "_scale_inv")  # endings of a scale's name, behind the name of its matrix
-ACTIVATION_SCALES = ("input_scale", "output_scale", "k_scale", "v_scale", "q_scale")  # left out
-NO_MATTER: dict[str, Any] = {  # the dtypes of tensors say which parts have eight bits
+GROUP_MIN = 16  # smallest group with a scale; smaller groups, whose scales take too much memory, become float32
+SCALES = ("_scale", "_scale_inv")  # suffixes of a scale's name, after its matrix's name
+ACTIVATION_SCALES = ("input_scale", "output_scale", "k_scale", "v_scale", "q_scale")  # ignored
+NO_MATTER: dict[str, Any] = {  # the dtypes of tensors show which parts have eight bits
     "quant_method": Any, "modules_to_not_convert": Any, "ignored_layers": Any, "ignore": Any, "exclude_modules": Any,
     "activation_scheme": Any, "activation_scale_ub": Any, "scale_fmt": Any, "dequantize": Any, "kv_cache_scheme": Any,
     "kv_cache_quant_algo": Any, "quantization_status": Any, "global_compression_ratio": Any, "version": Any,
     "producer": Any, "run_compressed": Any,
 }  # fmt: skip
 GROUPS: dict[str, Any] = {"quant_algo": None, "config_groups": None}  # of parts, in compressed-tensors and ModelOpt
-STRATEGIES = (None, "tensor", "channel", "block")  # what has a scale; a channel is a row
-METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # entries that are read, and that must have a value
+STRATEGIES = (None, "tensor", "channel", "block")  # units of a scale; a channel is a row
+METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # entries that are read, and entries with a required value
     "fp8": ({"weight_block_size": None}, {"fmt": "e4m3"}),
     "fbgemm_fp8": ({}, {}),
     "compressed-tensors": (
@@ -49,13 +49,13 @@ Block = tuple[int, int]
 
 
 def scaled_by(content: Any) -> Callable[[Arrays], Arrays]:
-    """Returns the function that packs the matrices of a folder with their scales.
+    """Returns the function that packs a folder's matrices with their scales.
 
     Args:
-      content:  the entry quantization_config; None: there is none
+      content:  the entry quantization_config; None without one
 
     Raises:
-      DataError: it describes other numbers, or has an entry that is not known.
+      DataError: it describes other numbers, or has an unknown entry.
     """
     if content is None:
         return lambda arrays: arrays
@@ -74,10 +74,10 @@ def scaled_by(content: Any) -> Callable[[Arrays], Arrays]:
 
 
 def block_of(said: Entries, key: str, value: Any) -> Block | None:
-    """Returns rows and columns of a block that an entry says, or None.
+    """Returns the rows and columns of a block in an entry, or None.
 
     Raises:
-      DataError: it is not a list of two whole numbers.
+      DataError: the entry is not a list of two integers.
     """
     if value is None:
         return None
@@ -87,10 +87,10 @@ def block_of(said: Entries, key: str, value: Any) -> Block | None:
 
 
 def block_of_groups(said: Entries, groups: Any) -> Block | None:
-    """Returns rows and columns of a block that all groups of parts say; None: scales are of tensors or rows.
+    """Returns the rows and columns of a block for all groups of parts; None: scales are for tensors or rows.
 
     Raises:
-      DataError: a group has other numbers, or groups have different blocks.
+      DataError: a group has other numbers, or the blocks of groups differ.
     """
     found = set[Block | None]()
     for group in groups.values() if isinstance(groups, dict) else [None]:
@@ -106,10 +106,10 @@ def block_of_groups(said: Entries, groups: Any) -> Block | None:
 
 
 def with_scales(arrays: Arrays, block: Block | None) -> Arrays:
-    """Returns tensors in which matrices of eight bits are packed with their scales; scales of activations are left out.
+    """Packs matrices of eight bits with their scales, and drops scales of activations.
 
     Raises:
-      DataError: a matrix has no scale, or one of another shape.
+      DataError: a scale is missing, or has another shape.
     """
     found: dict[str, Array | PackedTensor] = {}
     scales = {f"{name}{ending}" for name, array in arrays.items() if is_float8(array) for ending in SCALES}
@@ -126,22 +126,22 @@ def with_scales(arrays: Arrays, block: Block | None) -> Arrays:
 
 
 def is_float8(array: Array | PackedTensor) -> bool:
-    """True for numbers of four bits of an exponent and three of a fraction."""
+    """True for numbers with four exponent and three mantissa bits."""
     return not isinstance(array, PackedTensor) and array.dtype == ml_dtypes.float8_e4m3fn
 
 
 def packed_with(name: str, array: Array, scale: Array, block: Block | None) -> PackedTensor:
-    """Returns a matrix (R, K) in groups of columns, each behind its scale.
+    """Packs a matrix (R, K) in groups of columns, each after its scale.
 
     Args:
-      scale:  one, one for each row, or one for each block
+      scale:  one scale, one per row, or one per block
 
     Raises:
-      DataError: there is another number of scales, or a number is NaN.
+      DataError: the number of scales is wrong, or a number is NaN.
     """
     block, shape = block_and_counts(name, array, scale, block)
     rows, columns = array.shape
-    length = math.gcd(block[1], columns)  # a row may end within a block
+    length = math.gcd(block[1], columns)  # a row may end inside a block
     row_R, column_G = np.arange(rows) // block[0], np.arange(0, columns, length) // block[1]
     scale_RG1 = np.ascontiguousarray(scale.reshape(shape)[row_R[:, None], column_G])[:, :, None]
     if (array.view(np.uint8) & 0x7F == 0x7F).any():
@@ -155,10 +155,10 @@ def packed_with(name: str, array: Array, scale: Array, block: Block | None) -> P
 
 
 def block_and_counts(name: str, array: Array, scale: Array, block: Block | None) -> tuple[Block, Block]:
-    """Returns the block that has one scale, and how many blocks there are down and across.
+    """Returns the shape of a scale's block, and the numbers of blocks vertically and horizontally.
 
     Raises:
-      DataError: there is another number of scales.
+      DataError: the number of scales is wrong.
     """
     rows, columns = array.shape if array.ndim == 2 else (0, 0)
     if scale.size == 1:
@@ -176,6 +176,6 @@ def block_and_counts(name: str, array: Array, scale: Array, block: Block | None)
 
 
 def of_float8(blocks: Array) -> Groups:
-    """d * q: d float32, floats of eight bits."""
+    """d * q: d float32, q eight-bit floats."""
     scale = blocks[:, None, :4].copy().view("<f4")
     return Groups(np.ascontiguousarray(blocks[:, None, 4:]).view(ml_dtypes.float8_e4m3fn), scale)

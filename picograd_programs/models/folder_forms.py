@@ -1,4 +1,4 @@
-"""Tensors of published folders that are not one to one with those of a Decoder, made so.
+"""Converts tensors of published folders that do not correspond one to one to a Decoder's.
 
 Source: Hugging Face, transformers, the networks of these names; Open Compute Project 2023, Microscaling Formats (MX), 1.0.
 
@@ -18,15 +18,15 @@ from picograd_formats.gguf_file import MXFP4, Array, PackedTensor
 Arrays = Mapping[str, Array | PackedTensor]
 OF_BOTH = re.compile(r"(.+\.experts\.)gate_up_proj(_bias|)")
 OF_ONE = re.compile(r"(.+\.experts\.down_proj)(_bias|)")
-HEADS = re.compile(r"(?:head|decoder|classifier)\..+")  # of other tasks than vectors
+HEADS = re.compile(r"(?:head|decoder|classifier)\..+")  # of other tasks than embeddings
 CORRECTION = re.compile(r"(.+)_(bias)")
 OF_CONV1D = re.compile(r"(?:.+\.)?c_(?:attn|proj|fc)\.weight")
 
 
 def of_gpt_oss(arrays: Arrays) -> Arrays:
-    """Returns the experts' matrices with rows of outputs, gates and values apart, packed where they are of four bits.
+    """Splits the experts' matrices into gates and values, transposes plain ones, and packs those of four bits.
 
-    Gates and values alternate: rows 0, 2, 4, ... are of gates. Plain matrices have columns of outputs.
+    Gates and values alternate: rows 0, 2, 4, ... are gates. Plain matrices have a column for each output.
     """
     found: dict[str, Array | PackedTensor] = {}
     whole = {name.removesuffix("_blocks"): array for name, array in arrays.items() if not name.endswith("_scales")}
@@ -56,12 +56,12 @@ def every_second(array: Array | PackedTensor, first: int) -> Array | PackedTenso
 
 
 def four_bits(name: str, arrays: Arrays) -> PackedTensor:
-    """Returns a matrix of each expert in GGUF's blocks, from `name`_blocks (E, R, G, 16) and `name`_scales (E, R, G).
+    """Packs a matrix of each expert in GGUF's blocks, from `name`_blocks (E, R, G, 16) and `name`_scales (E, R, G).
 
-    A byte has two numbers in a row here, and in a block those of both halves of a group.
+    A byte has two consecutive numbers here, and in a block one of each half of a group.
 
     Raises:
-      DataError: they do not belong to each other.
+      DataError: blocks and scales do not fit.
     """
     numbers, scales = (np.asarray(arrays.get(f"{name}_{part}", ())) for part in ("blocks", "scales"))
     if numbers.dtype != np.uint8 or scales.dtype != np.uint8 or numbers.shape != (*scales.shape, 16) or scales.ndim != 3:
@@ -74,7 +74,7 @@ def four_bits(name: str, arrays: Arrays) -> PackedTensor:
 
 
 def with_corrections(arrays: Arrays) -> Arrays:
-    """Returns tensors with a name of a bias for what corrects the choice of experts."""
+    """Renames the corrections of expert scores to biases."""
     return {
         CORRECTION.sub(r"\1.\2", name) if name.endswith("correction_bias") else name: array
         for name, array in arrays.items()
@@ -82,7 +82,7 @@ def with_corrections(arrays: Arrays) -> Arrays:
 
 
 def of_conv1d(arrays: Arrays) -> Arrays:
-    """Returns tensors with GPT-2's matrices, which have a column for each output, transposed."""
+    """Transposes GPT-2's matrices, which have a column for each output."""
     return {
         name: array.T if OF_CONV1D.fullmatch(name) and not isinstance(array, PackedTensor) else array
         for name, array in arrays.items()
@@ -90,5 +90,5 @@ def of_conv1d(arrays: Arrays) -> Arrays:
 
 
 def without_heads(arrays: Arrays) -> Arrays:
-    """Returns tensors without those behind an encoder's last layer."""
+    """Removes tensors after an encoder's last layer."""
     return {name: array for name, array in arrays.items() if not HEADS.fullmatch(name)}

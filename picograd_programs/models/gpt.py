@@ -1,10 +1,10 @@
-"""GPT: a Transformer that reads text from left to right and gives logits of the next token at every position.
+"""GPT: a Transformer that reads text from left to right and returns logits of the next token at every position.
 
 In:    token numbers
 Out:   logits and loss; new tokens
 Source: Radford et al. 2019, "Language models are unsupervised multitask learners" (GPT-2: the norm before each block,
-       residual projections that start smaller); Karpathy, nanoGPT (names, settings); Vaswani et al. 2017,
-       arXiv:1706.03762 (attention); Press, Wolf 2016, arXiv:1608.05859 (the token table is the output layer too).
+smaller initial residual projections); Karpathy, nanoGPT (names, settings); Vaswani et al. 2017,
+arXiv:1706.03762 (attention); Press, Wolf 2016, arXiv:1608.05859 (the token table is also the output layer).
 
 Letters: B batch, T positions, C width, H heads, D features of a head, V vocabulary.
 """
@@ -33,17 +33,17 @@ class GPTConfig:
     """The shape of a GPT; the defaults are GPT-2's smallest.
 
     vocabulary:  V
-    block:       most positions it can read
-    layers:      blocks, one after the other
+    block:       largest number of positions
+    layers:      number of blocks
     heads:       H; divides width
     width:       C
     dropout:     probability, in training
-    bias:        linear layers and norms have one
-    gelu:        "none" is the exact one, "tanh" the approximation that GPT-2's published weights were trained with
-    start_std:   deviation of all start weights of matrices; 0.02 is that of GPT-2's code
+    bias:        linear layers and norms have biases
+    gelu:        "none" for the exact one, "tanh" for the approximation of GPT-2's published weights
+    start_std:   standard deviation of initial matrices; 0.02 is that of GPT-2's code
 
     Raises:
-      ArgumentError: a number below 1, a probability outside [0, 1], or heads that do not divide width.
+      ArgumentError: a number is below 1, a probability outside [0, 1], or the width not divisible by heads.
     """
 
     vocabulary: int = 50257
@@ -67,7 +67,7 @@ class GPTConfig:
 
 
 class SelfAttention(nn.Module):
-    """Each position takes in what the positions up to its own hold."""
+    """Attention of each position to the positions up to its own."""
 
     def __init__(self, config: GPTConfig):
         self.heads, self.dropout = config.heads, config.dropout
@@ -82,7 +82,7 @@ class SelfAttention(nn.Module):
         return q, k, v
 
     def joined(self, y_BHTD: Tensor) -> Tensor:
-        """Returns the heads' results joined to one vector per position, (B, T, C), after the output layer."""
+        """Returns the heads' results concatenated per position, (B, T, C), after the output layer."""
         batch, heads, length, features = y_BHTD.shape
         y_BTC: Tensor = self.c_proj(y_BHTD.transpose(1, 2).reshape(batch, length, heads * features))
         return F.dropout(y_BTC, self.dropout, self.training)
@@ -93,12 +93,12 @@ class SelfAttention(nn.Module):
         return self.joined(F.scaled_dot_product_attention(*self.heads_of(x_BTC), dropout_p=dropout, is_causal=True))
 
     def read_on(self, x_BTC: Tensor, cache: Cache, layer: int, position: Positions, mask: Any) -> Tensor:
-        """The same for the positions from `position` on, whose keys and values go to the cache; `mask` as its `attend`."""
+        """As forward, for positions from `position` on; keys and values go to the cache; `mask` as for its `attend`."""
         return self.joined(cache.attend(layer, *self.heads_of(x_BTC), position, mask))
 
 
 class FeedForward(nn.Module):
-    """Two linear layers, four times as wide between them."""
+    """Two linear layers, with four times the width between them."""
 
     def __init__(self, config: GPTConfig):
         self.dropout, self.gelu = config.dropout, config.gelu
@@ -131,8 +131,8 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """logits = norm(blocks(wte[tokens] + wpe[positions])) @ wte.T
 
-    The parameters have GPT-2's names. Matrices start from a normal distribution of deviation `start_std`, those that write
-    into the residual stream of start_std / sqrt(2 layers); biases start from 0, norms from 1.
+    The parameters have GPT-2's names. Matrices are initialized from a normal distribution of deviation `start_std`, those
+    that write to the residual stream from start_std / sqrt(2 layers); biases from 0, norms from 1.
 
     >>> model = GPT(GPTConfig(vocabulary=5, block=8, layers=1, heads=2, width=4))
     >>> model(Tensor([[1, 2, 3]]))[0].shape
@@ -153,7 +153,7 @@ class GPT(nn.Module):
                 init.zeros_(parameter)
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
-        """Returns the blocks' output for the tokens, (B, T, C), normalised.
+        """Returns the blocks' output for the tokens, (B, T, C), normalized.
 
         Raises:
           ShapeError: tokens are not (B, T), or T is 0 or longer than the block.
@@ -168,10 +168,10 @@ class GPT(nn.Module):
         return out_BTC
 
     def cache(self, batch: int, length: int | None = None) -> KVCache:
-        """Returns an empty cache for texts of up to `length` tokens: by default as many as the block has.
+        """Returns an empty cache for texts of up to `length` tokens, by default the block.
 
         Raises:
-          ArgumentError: the length is below 1 or beyond the block.
+          ArgumentError: the length is below 1 or above the block.
         """
         config, weight = self.config, self.wte.weight
         length = config.block if length is None else length
@@ -183,12 +183,12 @@ class GPT(nn.Module):
     def read_on(self, tokens_BT: Tensor, cache: Cache, position: Positions = 0) -> Tensor:
         """Returns the blocks' output for tokens from `position` on, with the cache as context.
 
-        Any number of tokens. With a bound Variable as the position, one plan serves every position for a number of them.
+        With a bound Variable as the position, one plan serves every position for a number of tokens.
 
-        Returns:   (B, T, C), normalised
+        Returns:   (B, T, C), normalized
 
         Raises:
-          ShapeError: tokens are not (B, T) with the cache's B, or do not fit into it.
+          ShapeError: tokens are not (B, T) with the cache's B, or do not fit.
 
         >>> model = GPT(GPTConfig(vocabulary=5, block=8, layers=1, heads=2, width=4))
         >>> cache = model.cache(batch=1)
@@ -219,7 +219,7 @@ class GPT(nn.Module):
         return F.linear(hidden, self.wte.weight)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Returns the logits (B, T, V), and with targets (B, T) the mean cross-entropy; a target of -1 does not count.
+        """Returns the logits (B, T, V), and with targets (B, T) the mean cross-entropy; targets of -1 are ignored.
 
         Raises:
           ShapeError: T is longer than the block, or targets have another shape than tokens.
@@ -231,11 +231,11 @@ class GPT(nn.Module):
 
 
 def optimizer_of(model: nn.Module, lr: float, weight_decay: float = 0.1, betas: tuple[float, float] = (0.9, 0.95)) -> AdamW:
-    """Returns AdamW that lets matrices decay, and neither biases nor norms.
+    """Returns AdamW with decay of matrices only, not of biases and norms.
 
     Args:
-      model:         whose parameters are trained
-      weight_decay:  of parameters with two axes or more
+      model:         model whose parameters are trained
+      weight_decay:  decay of parameters with two axes or more
       betas:         AdamW's; 0.95 as in Brown et al. 2020, arXiv:2005.14165, appendix B
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -256,15 +256,15 @@ def generate(
 ) -> Tensor:
     """Returns the tokens followed by `num` new ones, each drawn from softmax(logits / temperature): (B, T + num).
 
-    The model reads at most the last `block` tokens. Two plans serve every length: one begins a text, filled up behind,
-    where no earlier position looks; one reads a token more, with the keys and values of those before. Once a text is
-    longer than the block, every position of a token changes with each new one, so the first plan reads them all again.
+    The model reads at most the last `block` tokens. Two plans serve every length: one reads a text from its beginning, with
+    padding after it, which causal attention ignores; one reads a further token, with the cached keys and values. In a text
+    longer than the block, every new token moves all positions, so the first plan reads them all again.
 
     Args:
       tokens_BT:    (B, T) integers, T at least 1
-      num:          tokens to draw, 0 or more
-      temperature:  below 1 prefers what is likely; 0 always takes the likeliest
-      top_k:        draw from the likeliest so many tokens only
+      num:          number of tokens to draw, 0 or more
+      temperature:  below 1 prefers likely tokens; 0 always takes the likeliest
+      top_k:        draw only from this many of the likeliest tokens
 
     Raises:
       ArgumentError: num or temperature is negative, or top_k is below 1.

@@ -1,8 +1,8 @@
-"""`picograd sample gpt2`: GPT-2 with weights in the published format, of any of its four sizes.
+"""`picograd sample gpt2`: GPT-2 with weights in the published format, in any of its four sizes.
 
-The file has the names of gpt.py, since both follow OpenAI's code. There a linear layer multiplies x @ W + b, so matrices
-are transposed here. The output layer is the table of tokens; masks that some files keep are not weights. A checkpoint of
-nanoGPT has the same names; its layers multiply x @ W.T, and have biases or not.
+The file's names are those of gpt.py, since both follow OpenAI's code. There a linear layer computes x @ W + b, so matrices
+are transposed here. The output layer is the token table; the masks in some files are not weights. A nanoGPT checkpoint
+has the same names; its layers compute x @ W.T, with or without biases.
 
 Source: Radford et al. 2019, "Language models are unsupervised multitask learners"; OpenAI's code of GPT-2; Karpathy,
        nanoGPT (its checkpoints).
@@ -29,14 +29,14 @@ from picograd_programs.data.vocabulary import check_rows, json_in
 from picograd_programs.models.gpt import GPT, GPTConfig
 from picograd_programs.train.program import Program
 
-END = "<|endoftext|>"  # between texts in the training: begins a new one
+END = "<|endoftext|>"  # separates texts in the training
 HINT = "--weights names a file or folder with GPT-2's weights, such as model.safetensors or pytorch_model.bin."
-HEAD_WIDTH = 64  # features of a head in all four sizes; config.json may say another number of heads
-SAID = {  # in config.json: what picograd computes
+HEAD_WIDTH = 64  # features of a head in all four sizes; config.json may have another number of heads
+SAID = {  # values in config.json that picograd supports
     "model_type": "gpt2", "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False, "tie_word_embeddings": True, "add_cross_attention": False,
 }  # fmt: skip
-MASK = re.compile(r"h\.\d+\.attn\.(?:masked_)?bias")  # what a position may see, kept in files of old
+MASK = re.compile(r"h\.\d+\.attn\.(?:masked_)?bias")  # causal masks in older files
 CONV1D = re.compile(r"h\.\d+\.(?:attn|mlp)\.c_\w+\.weight")  # (inputs, outputs)
 WIDER = re.compile(r"h\.\d+\.(?:attn\.c_attn|mlp\.c_fc)\.weight")  # more outputs than inputs
 LAYER = re.compile(r"h\.(\d+)\.ln_1\.weight")
@@ -44,19 +44,19 @@ LAYER = re.compile(r"h\.(\d+)\.ln_1\.weight")
 
 # ---- weights ----
 def read_gpt2(path: Path, tokens: int | None = None, gelu: str = "") -> GPT:
-    """Returns the network of published weights or of a checkpoint of nanoGPT, its weights in float32.
+    """Returns the network of published weights or of a nanoGPT checkpoint, with weights in float32.
 
-    Its shape follows from those of the tensors, and from config.json beside the file, or the checkpoint's own settings.
+    Its shape follows from the tensors' shapes, and from config.json beside the file, or the checkpoint's own settings.
 
     Args:
-      path:    as `load_published`
-      tokens:  how many the vocabulary has; rows of the table beyond, which fill it up, are left out. None: it has as many
-      gelu:    "none" or "tanh", as GPTConfig; "": tanh for published weights, none for a checkpoint of nanoGPT, which does
-               not say it: its first months had tanh, and so have those of its checkpoints that do not say `bias` either
+      path:    as in `load_published`
+      tokens:  size of the vocabulary; further rows of the table, its padding, are dropped. None: the table's rows
+      gelu:    "none" or "tanh", as in GPTConfig; "": tanh for published weights, none for a nanoGPT checkpoint, which omits
+      it: in its first months it used tanh, as do checkpoints that also omit `bias`
 
     Raises:
       FileError: a file cannot be read.
-      DataError: one is damaged, or has another network.
+      DataError: a file is damaged, or has another network.
     """
     try:
         weights, training = load_published(path)
@@ -83,7 +83,7 @@ def read_gpt2(path: Path, tokens: int | None = None, gelu: str = "") -> GPT:
 
 
 def folder_of(path: Path) -> Path:
-    """Returns the folder in which everything is that belongs to some weights."""
+    """Returns the folder of all files that belong to some weights."""
     return path if path.is_dir() else path.absolute().parent
 
 
@@ -91,11 +91,11 @@ def config_of(weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> GPTConf
     """Returns the shape of a network.
 
     Args:
-      weights:  by their published names
-      said:     contents of config.json, or of a checkpoint's model_args; {} where both are missing
+      weights:  weights by their published names
+      said:     contents of config.json, or of a checkpoint's model_args; {} without both
 
     Raises:
-      DataError: the weights are not GPT-2's, or config.json says something else.
+      DataError: the weights are not GPT-2's, or config.json contradicts them.
 
     >>> tables = {"wte.weight": Tensor.zeros(50257, 1600), "wpe.weight": Tensor.zeros(1024, 1600)}
     >>> config_of({**tables, "h.0.ln_1.weight": Tensor.zeros(1600)}, {}).heads
@@ -126,13 +126,13 @@ def config_of(weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> GPTConf
 
 
 def are_rows_outputs(weights: Mapping[str, Tensor]) -> bool:
-    """Returns whether linear layers multiply x @ W.T, as nanoGPT's, whose GELU is the exact one."""
+    """Returns whether linear layers compute x @ W.T, as nanoGPT's, whose GELU is the exact one."""
     shapes = [value.shape for name, value in weights.items() if WIDER.fullmatch(name)]
     return bool(shapes) and all(len(shape) == 2 and shape[0] > shape[1] for shape in shapes)
 
 
 def network(config: GPTConfig, weights: Weights) -> GPT:
-    """Returns the network with published weights, which it takes out of the dict.
+    """Returns the network with published weights, which are removed from the dict.
 
     Raises:
       DataError: a tensor is missing, has another shape, is not of floats, or belongs to no part.
@@ -150,7 +150,7 @@ def network(config: GPTConfig, weights: Weights) -> GPT:
     model.load_state_dict(state, assign=True)
     del value, state
     for parameter in model.parameters():
-        parameter.realize()  # one by one: a matrix and its transpose are not in memory for all of them
+        parameter.realize()  # one by one, so that memory holds only one matrix with its transpose
     model.requires_grad_(False)
     model.eval()
     return model
@@ -164,12 +164,12 @@ class SampleGpt2Settings(Choice):
     # model.safetensors or pytorch_model.bin of GPT-2, the index of its parts, their folder, or a ckpt.pt of nanoGPT; with
     # vocab.json and merges.txt, or tokenizer.json, beside it
     weights: Path = Path("model.safetensors")
-    prompt: str = ""  # text to continue; without one, a new text
-    length: int = 200  # most tokens to draw
-    # of a checkpoint of nanoGPT, which does not say it: the exact one since May 2023, tanh's approximation before
+    prompt: str = ""  # text to continue; default: a new text
+    length: int = 200  # largest number of tokens to draw
+    # of a nanoGPT checkpoint, which omits it: exact since May 2023, tanh's approximation before
     gelu: Literal["", "none", "tanh"] = ""
-    num: int = 1  # how many texts
-    seed: int = 0  # of draws
+    num: int = 1  # number of texts
+    seed: int = 0  # seed of the draws
     temperature: float = 1.0
     top_k: int = 40
     top_p: float = 1.0
@@ -177,7 +177,7 @@ class SampleGpt2Settings(Choice):
 
 
 class GPT2(Program):
-    """Continues a text with GPT-2's weights, which a user has."""
+    """Continues a text with GPT-2's weights, which the user provides."""
 
     name = "gpt2"
     samples: ClassVar[type | None] = SampleGpt2Settings
@@ -185,7 +185,7 @@ class GPT2(Program):
 
     @classmethod
     def sample(cls, settings: SampleGpt2Settings) -> str:
-        """Returns the prompt with new text after it; several texts have a line of dashes between them.
+        """Returns the prompt with new text after it; several texts are separated by a line of dashes.
 
         Raises:
           PicogradError: a setting is out of its range, a file is missing or damaged, or the prompt does not fit.
@@ -201,10 +201,10 @@ class GPT2(Program):
 
 
 def continued(reader: Reader, tokenizer: Tokenizer, settings: SampleGpt2Settings, seed: int) -> str:
-    """Returns the prompt and the text after it, which ends where the model ends it, or its context is full.
+    """Returns the prompt and its continuation, up to the end token or the full context.
 
     Raises:
-      DataError: the prompt is longer than the context, or is empty and the vocabulary has no token to begin with.
+      DataError: the prompt is longer than the context, or is empty and the vocabulary has no start token.
     """
     begin = [tokenizer.control[END]] if END in tokenizer.control else []
     tokens = tokenizer.encode(settings.prompt) or begin

@@ -1,7 +1,7 @@
-"""`picograd train names`: the neural language model of Bengio et al. on first names; what all models of names share.
+"""`picograd train names`: the neural language model of Bengio et al. on first names; shared parts of all models of names.
 
-A model of names is a network that gives the logits of the next character. It reads either a window of the last
-characters, (B, T) -> (B, V), or whole names, (B, T) -> (B, T, V): its settings have a `context` or they have none.
+A model of names is a network that returns the logits of the next character. It reads either a window of the last
+characters, (B, T) -> (B, V), or whole names, (B, T) -> (B, T, V); only the first have a setting `context`.
 
 Source: Bengio, Ducharme, Vincent, Jauvin 2003, "A neural probabilistic language model", JMLR 3, eq. 1 without the direct
        connections (W = 0); Karpathy, makemore (data, split, sizes).
@@ -30,9 +30,9 @@ from picograd_programs.data.names import CHARACTERS, Sequences, decode, divided,
 from picograd_programs.models.gpt import drawn_from, optimizer_of
 from picograd_programs.train.program import NoOption, Program, SampleSettings, Settings, check_settings, plain, trained
 
-LONGEST_NAME = 20  # characters; a sample that has no end by then is cut
-PREVIEWED = 5  # names that are shown at an evaluation
-EVALUATED = 1024  # names or windows whose loss is computed at a time
+LONGEST_NAME = 20  # characters; longer samples are cut
+PREVIEWED = 5  # names per evaluation
+EVALUATED = 1024  # names or windows per batch of an evaluation
 PARTS = ("train", "dev", "test")
 
 
@@ -63,15 +63,15 @@ class BengioModel(nn.Module):
 # ---- what all models of names share ----
 @dataclass(frozen=True)
 class NamesSettings(Settings):
-    """Settings that every training of a model of names has."""
+    """Settings of every training of a model of names."""
 
     steps: int = 5000
     batch: int = 32
     lr: float = 2e-3
     eval_every: int = 1000
     save_every: int = 1000
-    samples: int = 10  # names to print at the end
-    # of makemore's lectures (a tenth each to develop and to test), or of its script (1,000 names for both)
+    samples: int = 10  # number of names to print at the end
+    # of makemore's lectures (a tenth each for development and test), or of its script (1,000 names for both)
     split: Literal["lectures", "script"] = "lectures"
 
 
@@ -79,11 +79,11 @@ class NamesSettings(Settings):
 class SampleNamesSettings(SampleSettings):
     """Settings of `picograd sample` of a model of names."""
 
-    num: int = 20  # names
+    num: int = 20  # number of names
 
 
 class NamesProgram(Program):
-    """Fits a network to first names. A subclass says its name and builds its network."""
+    """Fits a network to first names. A subclass has its name and builds its network."""
 
     item, lowest = "names", "dev loss"
     same = (*Program.same, "split")
@@ -112,7 +112,7 @@ class NamesProgram(Program):
         return cross_entropy(model(batch[0]), batch[1])
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Returns the loss on the names that are kept for development."""
+        """Returns the loss on the development names."""
         return {"dev loss": nll(model, self.parts[1])}
 
     def preview(self, model: nn.Module, step: int) -> str:
@@ -135,7 +135,7 @@ class NamesProgram(Program):
 
         Raises:
           ArgumentError: a setting is out of its range.
-          DataError: the checkpoint is not there, corrupt, or of another training.
+          DataError: the checkpoint is missing, corrupt, or of another training.
         """
         check_settings(settings)
         model, facts = trained(cls, settings.checkpoint)
@@ -143,18 +143,18 @@ class NamesProgram(Program):
 
 
 def examples(names: Sequence[str], context: int | None) -> Sequences:
-    """Returns windows of so many characters, or whole names; and the character that follows each."""
+    """Returns windows of `context` characters, or whole names, with the next character of each position."""
     return sequences(names) if context is None else Sequences(*windows(names, context))
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Returns the cross-entropy of logits (..., V) and targets (...); a target of -1 does not count."""
+    """Returns the cross-entropy of logits (..., V) and targets (...); targets of -1 are ignored."""
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=-1, reduction=reduction)
 
 
 def nll(model: nn.Module, part: Sequences) -> float:
     """Returns the mean negative log-likelihood of a part of the data, in nats per character."""
-    rows = -len(part.tokens) % EVALUATED  # the last batch is filled up with examples that do not count
+    rows = -len(part.tokens) % EVALUATED  # examples that pad the last batch and are ignored
     padded = [
         np.pad(array, ((0, rows), *[(0, 0)] * (array.ndim - 1)), constant_values=fill) for array, fill in zip(part, (0, -1))
     ]
@@ -175,8 +175,8 @@ def new_names(model: nn.Module, num: int, temperature: float, seed: int, context
     """Returns new names, each drawn character by character until it ends.
 
     Args:
-      temperature:  below 1 prefers what is likely; 0 always takes the likeliest
-      context:      characters of a window that the model reads, or None
+      temperature:  below 1 prefers likely characters; 0 always takes the likeliest
+      context:      number of characters in the model's window, or None
     """
     generator = Generator(seed)
 
@@ -186,7 +186,7 @@ def new_names(model: nn.Module, num: int, temperature: float, seed: int, context
         logits_NV = logits if logits.ndim == 2 else logits.index_select(1, place).squeeze(1)
         return drawn_from(logits_NV, temperature, generator=generator)
 
-    ahead = context or 1  # a name begins after so many dots
+    ahead = context or 1  # number of dots before a name
     drawn_NT = np.zeros((num, ahead + LONGEST_NAME), np.int32)
     with no_grad():
         for place in range(LONGEST_NAME):
@@ -201,10 +201,10 @@ class BengioSettings(NamesSettings):
     """Settings of `picograd train names`; the whole run of makemore's lecture has --steps 200000."""
 
     steps: int = 20_000
-    context: int = 3  # characters that the model sees
+    context: int = 3  # number of characters that the model sees
     embedding: int = 10  # features of a character
     hidden: int = 200  # units of the hidden layer
-    lr: float = 0.01  # learning rate, the same at all steps
+    lr: float = 0.01  # constant learning rate
     warmup: NoOption[int] = 0
     weight_decay: NoOption[float] = 0.0
     eval_every: int = 5000
@@ -228,5 +228,5 @@ class Bengio(NamesProgram):
         return SGD(self.model.parameters(), lr=settings.lr)
 
     def schedule(self, step: int) -> float:
-        """Returns 1: the learning rate stays."""
+        """Returns 1: the learning rate is constant."""
         return 1.0

@@ -1,10 +1,10 @@
-"""Matrices whose numbers stay packed in memory, in four or eight bits each, and are unpacked where they are multiplied.
+"""Matrices whose numbers stay packed in memory, in four or eight bits each, and are unpacked during multiplication.
 
-A product with a few rows waits for memory, so the fewer bytes a weight has, the sooner it is done. A group of numbers along
-a row has a scale and perhaps a least value; value = scale * number + least is a formula that the product computes as it
-reads. A group is kept as two halves: of four bits in the lower and the upper bits of bytes, of eight bits in two arrays.
-bfloat16 and float16 stay as they are, too: they take half of float32, and are exact in it; and so do floats of eight bits,
-whose groups are long enough to be one array.
+A product with few rows is limited by memory, so its time depends on the bytes of a weight. A group of numbers along a row
+has a scale and perhaps a minimum; value = scale * number + minimum is a formula inside the product. A group is stored as
+two halves: in the lower and the upper four bits of bytes, or in two arrays of eight bits.
+bfloat16 and float16 are also kept: they take half of float32's memory, and convert to it exactly; so are eight-bit floats,
+whose groups are long enough for one array.
 
 Letters: R rows of the matrix, K columns, G groups of a row, h numbers of half a group.
 """
@@ -20,35 +20,35 @@ from picograd.tensor.tensor import Tensor
 from picograd_formats.gguf_file import FP4, PackedTensor
 
 BITS_OF_HALF_A_BYTE = 4
-ROWS_MAX = 8  # whose sums fit into the registers of one walk
-FP8_PART = 2.0**8  # by which biases of both exponents differ
+ROWS_MAX = 8  # whose sums fit into the registers of one pass
+FP8_PART = 2.0**8  # ratio of the exponents' biases
 HALF_FLOATS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
 def fp4(codes: Tensor) -> Tensor:
-    """Returns floats of four bits, twice over: what FP4 of gguf_file has at places, float32.
+    """Returns doubled four-bit floats: the entries of gguf_file's FP4 at these codes, float32.
 
     >>> fp4(Tensor([1, 5, 7, 15])).tolist()
     [1.0, 6.0, 12.0, -12.0]
     """
-    far = (codes & 7).float()  # 0 to 7; from 4 on steps are of 2, from 6 on of 4
+    far = (codes & 7).float()  # 0 to 7; the step is 2 from 4 on, 4 from 6 on
     far = far + (far - 4).clamp(min=0) + (far - 6).clamp(min=0) * 2
     return (-far).where(codes > 7, far)
 
 
 def fp8(bits: Tensor) -> Tensor:
-    """Returns floats of eight bits, of which four are of the exponent, over FP8_PART: as float16, whose exponent has five.
+    """Returns eight-bit floats with four exponent bits, divided by FP8_PART, via float16, which has five.
 
     >>> fp8(Tensor([0x38, 0x01, -0x38], dtype=dtypes.int8)).mul(FP8_PART).tolist()
     [1.0, 0.001953125, -4.0]
     """
-    return (bits.cast(dtypes.int16) << 7 & -0x4080).view(dtypes.float16).float()  # the sign's copies go
+    return (bits.cast(dtypes.int16) << 7 & -0x4080).view(dtypes.float16).float()  # clears the copies of the sign
 
 
 class PackedMatrix(nn.Module):
-    """A matrix (R, K) of a file. Called, it multiplies as a linear layer does: x @ matrix.T
+    """A matrix (R, K) of a file. A call multiplies as a linear layer does: x @ matrix.T
 
-    Numbers of two and three bits take four, of five, six and of IQ4's table eight; floats of 64 bits take 32.
+    Numbers of two and three bits take four bits; those of five, six and IQ4's table eight; 64-bit floats 32.
 
     >>> from picograd_formats.gguf_file import plain_tensor
     >>> PackedMatrix(plain_tensor(np.eye(2)))(Tensor([[3.0, 4.0]])).tolist()
@@ -89,11 +89,11 @@ class PackedMatrix(nn.Module):
         self.register_buffer(name, None if array is None else Tensor(np.ascontiguousarray(array)).realize())
 
     def nbytes(self) -> int:
-        """Returns how much memory it takes."""
+        """Returns its bytes of memory."""
         return sum(tensor.numel() * tensor.dtype.itemsize for tensor in self.buffers())
 
     def rows(self, numbers_BT: Tensor) -> Tensor:
-        """Returns some rows, (B, T, K): a table of embeddings."""
+        """Returns rows by number, (B, T, K), as an embedding does."""
         places = numbers_BT.flatten()
         numbers, *rest = self._held()
         of_rows = numbers[:, places] if self.is_halved else numbers[places]
@@ -101,7 +101,7 @@ class PackedMatrix(nn.Module):
         return self._unpacked(of_rows, *held).reshape(*numbers_BT.shape, self.shape[1])
 
     def parts(self, chosen_N: Tensor, num: int) -> Tensor:
-        """Returns the formulas of some of `num` matrices that are its rows one after the other, (N, R / num, K)."""
+        """Returns the formulas of `num` matrices that are concatenated rows, (N, R / num, K)."""
         numbers, *rest = self._held()
         by_part = numbers.unflatten(int(self.is_halved), (num, -1))  # rows are the second axis of halves
         of_parts = by_part[:, chosen_N] if self.is_halved else by_part[chosen_N]
@@ -127,13 +127,13 @@ class PackedMatrix(nn.Module):
         return (values if least is None else values + least).flatten(-2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (..., K) -> (..., R). A row of a few texts with a token each, (B, 1, K), has the bits that it has alone.
+        """x (..., K) -> (..., R). With one token per text, (B, 1, K), a row's bits do not depend on the other rows.
 
-        A row that is alone is added up along the rows of the matrix, as they are packed, several in the order of tiles.
-        Products of single rows are computed in one walk, in which each number is unpacked once.
+        A single row is summed along the packed rows of the matrix, several in the order of tiles. Products of single rows
+        share one pass, which unpacks each number once.
         """
         if self.is_float or x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > ROWS_MAX:
             return x @ self.weight().T
-        x = x.contiguous()  # what a sum is made of decides how it is added up
+        x = x.contiguous()  # the order of a sum depends on its operands' formula
         rows = [x[row : row + 1] @ self.weight().T for row in range(x.shape[0])]
         return rows[0] if len(rows) == 1 else Tensor.cat(rows).contiguous()

@@ -1,10 +1,10 @@
-"""Networks that read small pictures: a perceptron of one hidden layer, and a convolutional network.
+"""Networks for small pictures: a perceptron with one hidden layer, and a convolutional network.
 
-In:    normalised pixels
+In:    normalized pixels
 Out:   one logit per class
 
 Source: LeCun, Bottou, Bengio, Haffner 1998, "Gradient-based learning applied to document recognition", section II
-       (convolutions, halved); Simonyan, Zisserman 2014, arXiv:1409.1556 (pairs of 3 x 3 in their place).
+(convolutions and subsampling); Simonyan, Zisserman 2014, arXiv:1409.1556 (pairs of 3 x 3 convolutions).
 
 Letters: B batch, P pixels, H hidden units or height, W width, C channels, K classes.
 """
@@ -42,7 +42,7 @@ class PixelCNN(nn.Module):
     """logits = out(pool(relu(conv(relu(conv(pool(relu(conv(relu(conv(x)))))))))), every kernel 3 x 3.
 
     side:      H = W, 28 for MNIST; a multiple of 4
-    channels:  of the first pair; the second has twice as many
+    channels:  channels of the first pair; the second has twice as many
     classes:   K
     """
 
@@ -60,7 +60,7 @@ class PixelCNN(nn.Module):
         """Returns the logits, (B, K) of the dtype of x, for pixels (B, P).
 
         Raises:
-          ShapeError: there are not side * side pixels.
+          ShapeError: the number of pixels is not side * side.
         """
         if x_BP.shape[1:] != (self.side * self.side,):
             raise ShapeError(f"PixelCNN: pixels must be (B, {self.side * self.side}), got {x_BP.shape}.")

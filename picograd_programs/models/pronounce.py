@@ -1,7 +1,7 @@
-"""`picograd pronounce`: how English words are spoken, by the published weights of g2p-en: one GRU reads, one writes.
+"""`picograd pronounce`: the pronunciation of English words, by g2p-en's published weights: two GRUs, reader and writer.
 
-Source: Cho et al. 2014, arXiv:1406.1078 (encoder and decoder); Park, Kim 2019, g2p-en 2.1.0, trained on the CMU Pronouncing
-       Dictionary, whose signs for sounds these are: a vowel ends in its stress, 1 for the strongest.
+Source: Cho et al. 2014, arXiv:1406.1078 (encoder and decoder); Park, Kim 2019, g2p-en 2.1.0, trained on the CMU
+Pronouncing Dictionary with its phonemes: a vowel ends in its stress, 1 for the strongest.
 
 Letters: B words, T letters, C features, P phonemes.
 """
@@ -36,7 +36,7 @@ PHONEMES = ("<pad>", "<unk>", "<s>", "</s>", *SOUNDS)
 LETTERS = ("<pad>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz")
 PADDING, UNKNOWN, LAST = (LETTERS.index(letter) for letter in ("<pad>", "<unk>", "</s>"))
 WIDTH = 256
-SOUNDS_MAX, LETTERS_MAX = 20, 32  # of a word
+SOUNDS_MAX, LETTERS_MAX = 20, 32  # limits of a word
 
 WEIGHTS = DataFile("checkpoint20.npz", "b8af35e4596d8dd5836dfd3fe9b2ba4f97b9c311efe8879544cbcfcbd566d8c6", ())
 # Parameter of the network -> array of the file.
@@ -58,7 +58,7 @@ class Pronouncer(nn.Module):
         self.out = nn.Linear(WIDTH, len(PHONEMES))
 
     def read(self, letters_BT: Tensor) -> Tensor:
-        """Returns the state after the letters of each word, padding left out: (B, C), for (B, T) integers."""
+        """Returns the state after the letters of each word, without padding: (B, C), for (B, T) integers."""
 
         def step(state_BC: Tensor, letters_B: Tensor) -> tuple[Tensor, None]:
             following_BC = self.reader(self.letters(letters_B), state_BC)
@@ -88,7 +88,7 @@ class Speaker:
         self.read, self.write = jit(self.model.read), jit(self.model.write)
 
     def pronounce(self, words: Sequence[str]) -> list[list[str]]:
-        """Returns the sounds of each word.
+        """Returns the phonemes of each word.
 
         Raises:
           ArgumentError: a word is empty or too long.
@@ -121,13 +121,13 @@ def _unpack(wheel: zipfile.ZipFile) -> Mapping[str, bytes]:
 # ---- picograd pronounce ----
 @dataclass(frozen=True)
 class PronounceSettings:
-    """Prints how English words are spoken."""
+    """Prints the pronunciation of English words."""
 
-    words: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="WORD ...")]  # in any case
+    words: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="WORD ...")]  # in upper or lower case
 
 
 def pronounce(settings: PronounceSettings) -> int:
-    """Prints the sounds of words, a word a line; returns 0.
+    """Prints the phonemes of words, one word per line; returns 0.
 
     Raises:
       ArgumentError: there are no words, or one is too long.

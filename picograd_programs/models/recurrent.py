@@ -1,4 +1,4 @@
-"""`picograd train rnn`, `gru` and `lstm`: names, character by character, through a state that is carried along.
+"""`picograd train rnn`, `gru` and `lstm`: names, character by character, with a recurrent state.
 
 Source: Elman 1990, "Finding structure in time"; Cho et al. 2014, arXiv:1406.1078 (GRU); Hochreiter, Schmidhuber 1997,
        "Long short-term memory".
@@ -51,7 +51,7 @@ class RecurrentSettings(NamesSettings):
     steps: int = 4000
     batch: int = 64
     width: int = 128  # features of a character, and of the state
-    layers: int = 1  # layers, each reading the states of the one before
+    layers: int = 1  # each layer reads the states of the one before
     lr: float = 5e-3
     warmup: int = 100
     clip: float = 1.0

@@ -1,7 +1,7 @@
-"""`picograd train linear` and `picograd train logistic`: regressions, by gradient descent and by their exact solution.
+"""`picograd train linear` and `picograd train logistic`: regressions, by gradient descent and by exact solutions.
 
-Linear regression has one in closed form, least squares. Logistic regression is solved by Newton's method, which here is
-least squares again and again, each time with other weights (IRLS).
+Linear regression has a closed form, least squares. Logistic regression is solved by Newton's method, here as repeated
+least squares with other weights (IRLS).
 
 Source: Bishop 2006, "Pattern Recognition and Machine Learning", sections 3.1.1 and 4.3.3.
 
@@ -32,7 +32,7 @@ HELD_OUT = 5  # every fifth row
 
 # ---- exact solutions ----
 def least_squares(x_NF: Tensor, y_N: Tensor) -> Tensor:
-    """Returns the weights of the least sum of squares, the bias last: argmin_w |[x 1] w - y|^2, (F + 1,)."""
+    """Returns the weights of least squares, the bias last: argmin_w |[x 1] w - y|^2, (F + 1,)."""
     solution_F1 = linalg.lstsq(with_ones(x_NF), y_N.unsqueeze(1))[0]
     return solution_F1.squeeze(1)
 
@@ -45,8 +45,8 @@ def newton(x_NF: Tensor, y_N: Tensor, decay: float, steps: int = 10) -> Tensor:
     Args:
       x_NF:   (N, F)
       y_N:    (N,)  0 or 1
-      decay:  of all weights but the bias
-      steps:  each doubles the right digits
+      decay:  decay of all weights except the bias
+      steps:  number of steps; each doubles the correct digits
 
     Returns:  (F + 1,)
     """
@@ -63,17 +63,17 @@ def newton(x_NF: Tensor, y_N: Tensor, decay: float, steps: int = 10) -> Tensor:
 
 
 def with_ones(x_NF: Tensor) -> Tensor:
-    """Returns rows with a 1 behind, which the bias is multiplied by: (N, F + 1)."""
+    """Appends a 1 to each row, the factor of the bias: (N, F + 1)."""
     return Tensor.cat([x_NF, Tensor.ones(len(x_NF), 1, dtype=x_NF.dtype)], dim=1)
 
 
 # ---- what both have ----
 @dataclass(frozen=True)
 class RegressionSettings(Settings):
-    """Settings of trainings on a table; a step sees all its rows."""
+    """Settings of trainings on a table; a step uses all its rows."""
 
     steps: int = 500
-    lr: float = 0.1  # learning rate, the same at all steps
+    lr: float = 0.1  # constant learning rate
     eval_every: int = 100
     batch: NoOption[int] = 32
     warmup: NoOption[int] = 0
@@ -82,14 +82,14 @@ class RegressionSettings(Settings):
 
 @dataclass(frozen=True)
 class SampleRegressionSettings(SampleSettings):
-    """Settings of `picograd sample linear` and `picograd sample logistic`; nothing is drawn but which rows are shown."""
+    """Settings of `picograd sample linear` and `picograd sample logistic`; only the choice of shown rows is random."""
 
-    num: int = 10  # rows that were held out
+    num: int = 10  # number of held-out rows
     temperature: NoOption[float] = 1.0
 
 
 class Regression(Program):
-    """One linear layer on the standardised columns of a table, of which every fifth row is held out."""
+    """A linear layer on the standardized columns of a table, with every fifth row held out."""
 
     item = "rows"
     samples: ClassVar[type | None] = SampleRegressionSettings
@@ -117,7 +117,7 @@ class Regression(Program):
         return nn.Linear(facts["features"], 1)
 
     def schedule(self, step: int) -> float:
-        """Returns 1: the learning rate stays."""
+        """Returns 1: the learning rate is constant."""
         return 1.0
 
     def batch(self, number: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -126,20 +126,20 @@ class Regression(Program):
 
     @classmethod
     def said(cls, output: float, target: float) -> str:
-        """Returns a line with the output of the model and the truth."""
+        """Returns a line with the model's output and the true value."""
         raise NotImplementedError
 
     @classmethod
     def sample(cls, settings: SampleRegressionSettings) -> str:
-        """Returns a line for each of some rows that were held out: the output of the model, and the truth.
+        """Returns a line for each of some held-out rows: the model's output, and the true value.
 
         Raises:
           ArgumentError: a setting is out of its range.
-          DataError: the checkpoint is not there, corrupt, or of another training.
+          DataError: the checkpoint is missing, corrupt, or of another training.
         """
         check_settings(settings)
         model, _ = trained(cls, settings.checkpoint)
-        run = cls(cls.takes())  # whose rows were held out, too
+        run = cls(cls.takes())  # with the same held-out rows
         rows = np.random.default_rng(settings.seed).permutation(len(run.test_y))[: settings.num]
         outputs = model(Tensor(run.test_x[rows])).squeeze(1).tolist()
         return "\n".join(map(cls.said, outputs, run.test_y[rows].tolist()))
@@ -153,13 +153,13 @@ class Regression(Program):
 # ---- picograd train linear ----
 @dataclass(frozen=True)
 class LinearSettings(RegressionSettings):
-    """Settings of `picograd train linear`: how diabetes went on, from ten measurements."""
+    """Settings of `picograd train linear`: diabetes' progression, from ten measurements."""
 
     out: Path = Path("runs/linear")
 
 
 class LinearRegression(Regression):
-    """Predicts a number: the mean squared error is least."""
+    """Predicts a number by least mean squared error."""
 
     name, takes = "linear", LinearSettings
     about = "Linear regression, by gradient descent and by least squares."
@@ -179,11 +179,11 @@ class LinearRegression(Regression):
         return f"{output:5.0f} is expected, {target:4.0f} was measured"
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Returns the mean squared error on rows that were held out."""
+        """Returns the mean squared error on held-out rows."""
         return {"held-out loss": self.loss(model, Tensor(self.test_x), Tensor(self.test_y)).item()}
 
     def report(self, model: nn.Module) -> str:
-        """Returns both solutions' errors, and the part of the variance that they tell."""
+        """Returns both solutions' errors, and the explained share of the variance."""
         x_NF, y_N = Tensor(self.train_x).double(), Tensor(self.train_y).double()
         w_F = least_squares(x_NF, y_N)
         exact = (with_ones(x_NF) @ w_F - y_N).square().mean().item()
@@ -203,12 +203,12 @@ class LogisticSettings(RegressionSettings):
 
     steps: int = 1000
     lr: float = 1.0
-    decay: float = 0.01  # half of it times the squares of all weights is added to the loss
+    decay: float = 0.01  # factor of half the squares of all weights in the loss
     out: Path = Path("runs/logistic")
 
 
 class LogisticRegression(Regression):
-    """Predicts a class: its negative log-likelihood is least."""
+    """Predicts a class by least negative log-likelihood."""
 
     name, takes = "logistic", LogisticSettings
     about = "Logistic regression, by gradient descent and by Newton's method."
@@ -219,18 +219,18 @@ class LogisticRegression(Regression):
         return load_cells()
 
     def loss(self, model: Any, *batch: Tensor) -> Tensor:
-        """Returns the mean negative log-likelihood, and half the decay times the squares of the weights."""
+        """Returns the mean negative log-likelihood, plus half the decay times the squares of the weights."""
         x_NF, y_N = batch
         nll = F.binary_cross_entropy_with_logits(model(x_NF).squeeze(1), y_N)
         return nll + 0.5 * self.settings.decay * model.weight.square().sum()
 
     @classmethod
     def said(cls, output: float, target: float) -> str:
-        """Returns the probability of a benign tumour, and which it is."""
+        """Returns the probability of a benign tumour, and the true class."""
         return f"{1 / (1 + math.exp(-output)):6.1%} benign; it is {'benign' if target else 'malignant'}"
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Returns the part of the held-out rows whose class is right."""
+        """Returns the share of held-out rows with the correct class."""
         right = (model(Tensor(self.test_x)).squeeze(1) > 0).numpy() == (self.test_y > 0.5)
         return {"held-out accuracy": float(right.mean())}
 

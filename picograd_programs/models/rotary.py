@@ -1,8 +1,8 @@
-"""Rotary positions: each pair of features turns by an angle that grows with the position, so products see distances alone.
+"""Rotary positions: each pair of features is rotated by an angle proportional to the position; products see distances only.
 
 Source: Su et al. 2021, arXiv:2104.09864, eq. 15 and 34.
 
-Letters: B batch, H heads, T positions, D features of a head, R those that are turned.
+Letters: B batch, H heads, T positions, D features of a head, R rotated ones.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from picograd.tensor.tensor import Tensor
 
 @dataclass(frozen=True)
 class Rotation:
-    """The angles by which the first features of a head are turned: angle = position * base^(-2i/R) / slower_i
+    """The rotation angles of a head's first features: angle = position * base^(-2i/R) / slower_i
 
-    features:   R, how many are turned; even
-    base:       of the speeds
-    slower:     (R/2,), for each pair; none: 1 for all
-    amplitude:  by which what is turned is multiplied
+    features:   R, number of rotated features; even
+    base:       base of the frequencies
+    slower:     (R/2,), divisor for each pair; none: 1 for all
+    amplitude:  factor of the rotated features
     """
 
     features: int
@@ -31,17 +31,17 @@ class Rotation:
 
 
 def angles(rotation: Rotation, length: int) -> tuple[Tensor, Tensor]:
-    """Returns cosine and sine of the angle of each pair at each position, times the amplitude, (length, R/2) each."""
+    """Returns cosine and sine of each pair's angle at each position, times the amplitude, (length, R/2) each."""
     speeds = rotation.base ** (-np.arange(0, rotation.features, 2) / rotation.features) / (rotation.slower or 1.0)
     turns, amplitude = np.arange(length)[:, None] * speeds, rotation.amplitude
     return Tensor((np.cos(turns) * amplitude).astype(np.float32)), Tensor((np.sin(turns) * amplitude).astype(np.float32))
 
 
 def turned(x_BHTD: Tensor, cos: Tensor, sin: Tensor, pairs_are_halves: bool) -> Tensor:
-    """Turns each pair (a, b) of the first R features by its angle: (a cos - b sin, a sin + b cos); the others stay.
+    """Rotates each pair (a, b) of the first R features by its angle: (a cos - b sin, a sin + b cos); the others stay.
 
     Args:
-      cos, sin:  (T, R/2), or (B, T, R/2) where each text has positions of its own
+      cos, sin:  (T, R/2), or (B, T, R/2) if each text has its own positions
 
     >>> turned(Tensor([[[[1.0, 0.0]]]]), Tensor([[0.0]]), Tensor([[1.0]]), False).tolist()
     [[[[0.0, 1.0]]]]

@@ -1,6 +1,6 @@
-"""`picograd train sentiment`: whether a sentence about a film praises it, from the words in it.
+"""`picograd train sentiment`: whether a sentence about a film is positive, from its words.
 
-The mean of the vectors of a sentence's words and pairs of words goes through one hidden layer.
+The mean of the vectors of a sentence's words and pairs of words passes through one hidden layer.
 
 Source: Iyyer et al. 2015, "Deep unordered composition rivals syntactic methods for text classification"; the sentences:
        Pang, Lee 2005 (snippets of reviews), rated by twenty readers each: Hutto, Gilbert 2014, "VADER".
@@ -27,16 +27,16 @@ from picograd_programs.data.reviews import load_reviews, terms_of
 from picograd_programs.models.digits import batch_rows
 from picograd_programs.train.program import NoOption, Program, SampleSettings, Settings, check_settings, trained
 
-SEEN_MIN = 2  # times that a term must occur in the sentences to train on
+SEEN_MIN = 2  # occurrences of a term in the training sentences
 
 
 class BagClassifier(nn.Module):
     """logit = relu(mean of embedding[terms] @ W1 + b1) @ w2 + b2
 
-    vocabulary:  V; term 0 fills up and does not count
+    vocabulary:  V; term 0 is padding and ignored
     embedding:   E
     hidden:      D
-    dropout:     probability that a whole term is left out, in training
+    dropout:     probability of dropping a whole term in training
 
     >>> BagClassifier(5, 4, 3)(Tensor([[1, 4, 0], [2, 0, 0]])).shape
     (2,)
@@ -49,7 +49,7 @@ class BagClassifier(nn.Module):
         self.dropout = dropout
 
     def forward(self, terms_BT: Tensor) -> Tensor:
-        """Returns the logits of praise (B,), float32, for terms (B, T)."""
+        """Returns the logits of a positive sentence (B,), float32, for terms (B, T)."""
         counts_BT1 = (terms_BT != 0).float().unsqueeze(2)
         if self.training:
             counts_BT1 = counts_BT1 * (Tensor.rand(*counts_BT1.shape) >= self.dropout)
@@ -66,7 +66,7 @@ class SentimentSettings(Settings):
     batch: int = 64
     embedding: int = 64  # features of a word
     hidden: int = 64  # units of the hidden layer
-    dropout: float = 0.5  # probability that a word is left out, in training
+    dropout: float = 0.5  # probability of dropping a word in training
     lr: float = 3e-3
     weight_decay: float = 0.05
     eval_every: int = 300
@@ -84,7 +84,7 @@ class SampleSentimentSettings(SampleSettings):
 
 
 class Sentiment(Program):
-    """Fits the classifier to four fifths of the sentences; a tenth each is for development and for the test."""
+    """Fits the classifier to four fifths of the sentences; a tenth each is for development and test."""
 
     name, item, takes, samples = "sentiment", "sentences", SentimentSettings, SampleSentimentSettings
     about = "Tells whether a sentence about a film praises it."
@@ -117,7 +117,7 @@ class Sentiment(Program):
         return BagClassifier(1 + len(facts["terms"].split(" ")), facts["embedding"], facts["hidden"], facts["dropout"])
 
     def batch(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Returns a batch of the epoch's own order."""
+        """Returns a batch of the epoch's order."""
         terms_NT, praised_N = self.parts[0]
         rows_B = batch_rows(self.settings.seed, number, len(terms_NT), self.settings.batch)
         return terms_NT[rows_B], praised_N[rows_B]
@@ -127,7 +127,7 @@ class Sentiment(Program):
         return F.binary_cross_entropy_with_logits(model(batch[0]), batch[1])
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Returns the accuracy on the sentences that are kept for development."""
+        """Returns the accuracy on the development sentences."""
         return {"dev accuracy": accuracy(model, *self.parts[1])}
 
     def describe(self) -> str:
@@ -136,18 +136,18 @@ class Sentiment(Program):
         return f"{len(self.parts[0][0]):,} sentences, {terms:,} words and pairs of words; {super().describe()}"
 
     def report(self, model: nn.Module) -> str:
-        """Returns the accuracy on the test sentences, beside that of always saying the same."""
+        """Returns the accuracy on the test sentences, beside that of a constant answer."""
         praised_N = self.parts[2][1]
         same = max(praised_N.mean(), 1 - praised_N.mean())
         return f"held-out accuracy: {accuracy(model, *self.parts[2]):.2%} ({same:.2%} by always saying the same)"
 
     @classmethod
     def sample(cls, settings: SampleSentimentSettings) -> str:
-        """Returns the probability that a sentence praises, by a trained model.
+        """Returns a trained model's probability that a sentence is positive.
 
         Raises:
           ArgumentError: a setting is out of its range.
-          DataError: the checkpoint is not there, corrupt, or of another training.
+          DataError: the checkpoint is missing, corrupt, or of another training.
         """
         check_settings(settings)
         model, facts = trained(cls, settings.checkpoint)
@@ -164,7 +164,7 @@ def numbers_of(facts: Mapping[str, Any]) -> dict[str, int]:
 
 
 def padded(texts: Sequence[str], numbers: Mapping[str, int], length: int) -> NDArray[np.int32]:
-    """Returns the terms of texts that are known, (N, length) int32, filled up with 0."""
+    """Returns the known terms of texts, (N, length) int32, padded with 0."""
     found = np.zeros((len(texts), length), np.int32)
     for row, text in zip(found, texts):
         known = [numbers[term] for term in terms_of(text) if term in numbers]
@@ -173,5 +173,5 @@ def padded(texts: Sequence[str], numbers: Mapping[str, int], length: int) -> NDA
 
 
 def accuracy(model: nn.Module, terms_NT: NDArray[np.int32], praised_N: NDArray[np.float32]) -> float:
-    """Returns the part of sentences that are judged right."""
+    """Returns the share of correctly classified sentences."""
     return float(((model(Tensor(terms_NT)) > 0).numpy() == (praised_N > 0.5)).mean())

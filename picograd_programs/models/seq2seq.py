@@ -1,13 +1,13 @@
-"""Sequence to sequence: an encoder reads a whole text or sound, and a decoder writes another text about it.
+"""Sequence to sequence: an encoder reads a whole text or sound, and a decoder writes another text from it.
 
     memory = encoder(text);    logits = decoder(tokens so far, memory)
 
-The decoder's layers attend to its own text, as those of Decoder do, then to the memory: the keys and values that they
-make of the encoder's output, computed once. Models differ in Seq2SeqConfig and in their weights alone.
+The decoder's layers attend to their own text, as Decoder's do, then to the memory: keys and values of the encoder's output,
+computed once. Models differ only in Seq2SeqConfig and their weights.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762 (both parts); Raffel et al. 2019, arXiv:1910.10683, section 2.1 (T5: a bias
-       for each distance, norms without means, scores that are not scaled); Shazeer 2020, arXiv:2002.05202 (gates);
-       Radford et al. 2022, arXiv:2212.04356 (Whisper); Lewis et al. 2019, arXiv:1910.13461 (BART).
+for each distance, norms without means, unscaled scores); Shazeer 2020, arXiv:2002.05202 (gates);
+Radford et al. 2022, arXiv:2212.04356 (Whisper); Lewis et al. 2019, arXiv:1910.13461 (BART).
 
 Letters: B batch, T positions, S positions of the memory, C width, H heads, D features of a head, V vocabulary.
 """
@@ -35,26 +35,26 @@ class Seq2SeqConfig:
     """The shape of a network.
 
     vocabulary:      V
-    context:         most positions of a text that is read or written
-    encoder_layers:  their number, as decoder_layers
+    context:         largest number of positions of a text that is read or written
+    encoder_layers:  number of layers; also decoder_layers
     width:           C
     hidden:          width of the feed-forward parts
     heads:           H
     features:        D
-    buckets:         of distances: a bias of scores for each bucket and head; 0: there are no such biases
-    positions:       of a text in the decoder's table of positions; 0: there is no table
-    text_positions:  the same of the encoder's, which a sound does not use
-    first:           row of a table that the first position has
-    eps:             of the norms, in the units of a square
+    buckets:         number of buckets of distances, each with a bias of scores per head; 0: no such biases
+    positions:       rows of the decoder's table of positions; 0: no table
+    text_positions:  the same for the encoder, which a sound does not use
+    first:           row of a table for the first position
+    eps:             eps of the norms, added to a mean square
     activation:      a key of ACTIVATIONS
-    is_gated:        feed-forward parts multiply by a gate
-    has_biases:      linear layers have biases, but for keys; norms subtract the mean and have biases, too
+    is_gated:        feed-forward parts are gated
+    has_biases:      linear layers, except those of keys, have biases; norms subtract the mean and have biases, too
     key_biases:      linear layers of keys have biases
-    norms_after:     norm(x + part(x)); else x + part(norm(x))
-    norms_embedding: rows of tokens and positions are normalised
-    embedding_scale: factor of the rows of tokens
-    scale:           of scores; None: D^-0.5
-    own_output:      logits have a matrix of their own; else the table of tokens
+    norms_after:     norm(x + part(x)); otherwise x + part(norm(x))
+    norms_embedding: sums of token and position vectors are normalized
+    embedding_scale: factor of the tokens' vectors
+    scale:           factor of scores; None: D^-0.5
+    own_output:      logits have their own matrix; otherwise the token table
     logit_scale:     factor of the logits
     """
 
@@ -84,7 +84,7 @@ class Seq2SeqConfig:
 
 
 class Attention(nn.Module):
-    """Queries of a text, with keys and values of the same text, or of the memory."""
+    """Attention of a text's queries to keys and values of the same text, or of the memory."""
 
     def __init__(self, config: Seq2SeqConfig, weights: Weights, name: str):
         self.heads, inner, width, has_biases = config.heads, config.heads * config.features, config.width, config.has_biases
@@ -98,7 +98,7 @@ class Attention(nn.Module):
         return part(x_BTC).unflatten(2, (self.heads, -1)).transpose(1, 2)
 
     def joined(self, y_BHTD: Tensor) -> Tensor:
-        """Returns the heads' values joined, (B, T, C)."""
+        """Returns the heads' values concatenated, (B, T, C)."""
         return self.output(y_BHTD.transpose(1, 2).flatten(2))
 
 
@@ -135,7 +135,7 @@ class Layer(nn.Module):
         self.ffn_norm, self.mlp = norm("ffn_norm"), FeedForward(config, weights, part)
 
     def added(self, x_BTC: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns the input plus the output of a part, stored: or the order of a norm's sums would depend on a formula."""
+        """Returns the input plus a part's output, stored, as the order of a norm's sums would depend on a fused formula."""
         out: Tensor = norm((x_BTC + part(x_BTC)).contiguous()) if self.norms_after else x_BTC + part(norm(x_BTC))
         return out.contiguous()
 
@@ -152,11 +152,11 @@ class Layer(nn.Module):
     def write(
         self, x_BTC: Tensor, cache: KVCache, memory: tuple[Tensor, Tensor], layer: int, position: Position, mask: Mask
     ) -> Tensor:
-        """Returns the output for tokens from a position on, (B, T, C) -> (B, T, C); their keys and values go to the cache.
+        """Returns the output for tokens from a position on, (B, T, C) -> (B, T, C); keys and values go to the cache.
 
         Args:
-          memory:  keys and values (1, H, S, D), which all texts look at
-          mask:    as `cache.attend` takes it
+          memory:  keys and values (1, H, S, D), shared by all texts
+          mask:    mask for `cache.attend`
         """
         attn, cross = self.attn, self.cross
 
@@ -177,8 +177,8 @@ class Seq2Seq(nn.Module):
     """logits = norm(decoder(embedding[tokens], norm(encoder(embedding[text])))) @ output.T (+ bias)
 
     Args:
-      config:   its shape
-      tensors:  weights by the names of GGUF, which are taken out
+      config:   shape of the network
+      tensors:  weights by GGUF's names, removed from the dict
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
@@ -202,7 +202,7 @@ class Seq2Seq(nn.Module):
         weights.check_empty()
 
     def _norms(self, weights: Weights, name: str, are_there: bool) -> list[nn.Module]:
-        """Returns the norms of this name of the encoder and the decoder, or the identity twice."""
+        """Returns the norms of this name in encoder and decoder, or the identity twice."""
         config = self.config
         if not are_there:
             return [nn.Identity(), nn.Identity()]
@@ -233,15 +233,15 @@ class Seq2Seq(nn.Module):
 
     # ---- the encoder ----
     def empty(self, length: int, num: int = 1) -> KVCache:
-        """Returns an empty memory, or an empty cache, of `length` positions for `num` texts."""
+        """Returns an empty memory, or an empty cache, with `length` positions for `num` texts."""
         shape = (num, self.config.heads, length, self.config.features)
         return KVCache.empty(self.config.decoder_layers, shape, shape)
 
     def read_text(self, tokens_BT: Tensor, is_text_BT: Tensor, memory: KVCache) -> Tensor:
-        """Reads a text into the memory, and returns the encoder's output (B, T, C).
+        """Encodes a text into the memory, and returns the encoder's output (B, T, C).
 
         Args:
-          is_text_BT:  bool, False for padding behind a text
+          is_text_BT:  bool, False for padding after a text
         """
         mask = is_text_BT[:, None, None, :]
         if self.config.buckets:
@@ -253,7 +253,7 @@ class Seq2Seq(nn.Module):
         return self.read(self.text_norm(x_BTC), mask, memory)
 
     def read(self, x_BTC: Tensor, mask: Mask, memory: KVCache) -> Tensor:
-        """Reads vectors (B, T, C) into the memory, and returns the encoder's output (B, T, C)."""
+        """Encodes vectors (B, T, C) into the memory, and returns the encoder's output (B, T, C)."""
         for layer in self.encoder:
             x_BTC = layer.read(x_BTC, mask)
         out_BTC: Tensor = self.encoder_norm(x_BTC).contiguous()
@@ -267,11 +267,11 @@ class Seq2Seq(nn.Module):
     def write(self, tokens_BT: Tensor, cache: KVCache, position: Position, memory: KVCache, length: Position) -> Tensor:
         """Returns the logits (B, T, V) after tokens from a position on, with the cache and the memory as context.
 
-        All texts are about the one that was read. With bound Variables as the position and the length, one plan serves
+        All texts are about the one in the memory. With bound Variables as the position and the length, one plan serves
         every token of every text.
 
         Args:
-          length:  positions of the memory that are filled
+          length:  number of filled positions of the memory
         """
         cache.check("Seq2Seq", tokens_BT, position)
         x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
@@ -286,9 +286,9 @@ class Seq2Seq(nn.Module):
         return logits if self.bias is None else logits + self.bias
 
     def _mask_at(self, position: Position, length: int) -> Tensor | None:
-        """Returns the biases of scores, (H, T, S): -inf for positions behind each token; or those it sees, bool (T, S).
+        """Returns the biases of scores, (H, T, S): -inf for later positions; or the visible positions, bool (T, S).
 
-        A token alone without biases has None: it sees all.
+        None for a single token without biases, which sees all positions.
         """
         if length == 1 and not self.config.buckets:
             return None

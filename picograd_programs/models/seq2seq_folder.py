@@ -1,10 +1,10 @@
-"""Folders of sequence-to-sequence networks, as transformers publishes them.
+"""Folders of sequence-to-sequence networks in transformers' format.
 
-Files: config.json, model.safetensors or its parts, tokenizer.json or a model of SentencePiece, and perhaps
+Files: config.json, model.safetensors or its parts, tokenizer.json or a SentencePiece model, and optionally
 generation_config.json.
 
-As for decoders, every entry of config.json is read, must have one value, or is known to change nothing, else it is refused
-before a weight is read.
+As for decoders, every entry of config.json is read, must have one value, or is known to have no effect; otherwise the
+folder is refused before a weight is read.
 
 Source: Hugging Face, transformers, the networks of t5_folder.py and bart_folder.py.
 """
@@ -37,22 +37,22 @@ from picograd_programs.models.seq2seq_words import words_in
 from picograd_programs.models.t5_folder import names_of_t5, read_t5_config
 
 OURS = re.compile(r"[\w.]+(?=\.(?:weight|bias)\b)")
-COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # of the table of tokens
+COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # of the token table
 UNUSED = re.compile(r".+EncDecAttention\.relative_attention_bias\.weight|(en|de)coder\.embed_positions\.weights?")
-AROUND_TEXTS = ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id")  # generation_config.json has the last word
+AROUND_TEXTS = ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id")  # generation_config.json overrides them
 LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z]\w+$|__[a-z]{2,3}__$")  # deu_Latn, de_DE, __de__
 TABLE, OUTPUT = "shared.weight", ("lm_head.weight", "proj_out.weight")
 LOGIT_BIASES = "final_logits_bias"  # zeros in all files of BART
 
 
 class Form(Record, eq=False):
-    """The form in which networks of a model_type are published.
+    """The published form of the networks of a model_type.
 
-    read:   (config.json, number of tokens in the vocabulary, most tokens of a text) -> settings, the tokens that begin an
-            answer, and those that end it
-    names:  settings -> a dict: names of tensors in the folder -> here, without `.weight` and `.bias`
-    made:   settings -> tensors that are in no file, by their names here
-    is_multilingual:  an answer begins with the token of its language
+    read:   (config.json, size of the vocabulary, largest number of tokens of a text) -> configuration, start tokens and end
+    tokens of an answer
+    names:  configuration -> a dict from names of tensors in the folder to ours, without `.weight` and `.bias`
+    made:   configuration -> tensors that are not in the file, by their names here
+    is_multilingual:  an answer starts with the token of its language
     """
 
     read: Callable[[Mapping[str, Any], int, int], tuple[Seq2SeqConfig, tuple[int, ...], list[int]]]
@@ -69,12 +69,12 @@ FORMS: dict[str, Form] = {"t5": T5, "mt5": T5} | {
 
 
 class Lengths(Record):
-    """Lengths of answers in tokens, all that they begin and end with included.
+    """Lengths of answers in tokens, including start and end tokens.
 
-    least:   an answer does not end before it has so many
-    most:    of an answer; None: its files do not say it
-    end:     token that an answer of the largest length ends with; None: any
-    barred:  tokens that are not written
+    least:   smallest number of tokens
+    most:    largest number of tokens; None: unspecified
+    end:     last token of an answer of the largest length; None: any
+    barred:  tokens that are never written
     """
 
     least: int = 0
@@ -83,7 +83,7 @@ class Lengths(Record):
     barred: tuple[int, ...] = ()
 
     def rules(self, most: int, ends: frozenset[int]) -> list[Rule]:
-        """Returns the rules of an answer of at most so many tokens, which those of `ends` end."""
+        """Returns the rules of an answer with at most this many tokens and these end tokens."""
         return [
             *([Least(self.least, ends)] if self.least else []),
             *([Barred(self.barred)] if self.barred else []),
@@ -92,13 +92,13 @@ class Lengths(Record):
 
 
 class PublishedSeq2Seq(Record, eq=False):
-    """A network of a folder.
+    """A network loaded from a folder.
 
-    network:    with its weights
-    tokenizer:  of the same folder
-    manner:     the tokens that begin and end an answer, and how tokens are drawn
-    lengths:    of an answer
-    languages:  names of languages -> their tokens; {}: it knows one
+    network:    network with its weights
+    tokenizer:  tokenizer of the folder
+    manner:     start and end tokens of an answer, and settings of the draws
+    lengths:    lengths of an answer
+    languages:  names of languages -> their tokens; {} for a single language
     """
 
     network: Seq2Seq
@@ -109,21 +109,21 @@ class PublishedSeq2Seq(Record, eq=False):
 
 
 def is_seq2seq(folder: Path) -> bool:
-    """True for the folder of a network of this kind."""
+    """True for a folder of such a network."""
     path = folder / "config.json"
     name = json_in(path).get("model_type") if path.is_file() else None
     return isinstance(name, str) and name in FORMS
 
 
 def read_seq2seq(folder: Path, context: int) -> PublishedSeq2Seq:
-    """Returns the network in a folder.
+    """Loads the network of a folder.
 
     Args:
-      context:  most tokens that will be read, or written
+      context:  largest number of tokens that are read, or written
 
     Raises:
       FileError: a file cannot be read.
-      DataError: one is damaged or missing, or describes another network.
+      DataError: a file is damaged or missing, or describes another network.
     """
     content = json_in(folder / "config.json")
     name = content.get("model_type")
@@ -131,9 +131,9 @@ def read_seq2seq(folder: Path, context: int) -> PublishedSeq2Seq:
     if form is None:
         raise DataError(f"config.json says model_type is {str(name)[:40]!r}; {', '.join(FORMS)} are run.")
     path = folder / "generation_config.json"
-    generation = json_in(path) if path.is_file() else content  # where the entries were, once
+    generation = json_in(path) if path.is_file() else content  # older files have the entries there
     content |= {key: generation[key] for key in AROUND_TEXTS if generation.get(key) is not None}
-    form.read(content, 1, 1)  # errors come before other files are looked for
+    form.read(content, 1, 1)  # config errors come before missing files
     tokenizer = words_in(folder, content["model_type"])
     config, start, ends = form.read(content, len(tokenizer.tokens), context)
     tokenizer.fit(content["vocab_size"], config.width)
@@ -144,7 +144,7 @@ def read_seq2seq(folder: Path, context: int) -> PublishedSeq2Seq:
     try:
         given = seq2seq_tensors(map_published(folder), names, config.own_output)
         table = given.get("token_embd.weight")
-        fits = table is not None and table.shape[1:] == (config.width,)  # else its error comes before memory is taken
+        fits = table is not None and table.shape[1:] == (config.width,)  # its error comes before memory is allocated
         made = {own: packed(array) for own, array in form.made(config).items()} if fits else {}
         network = Seq2Seq(config, given | made)
     except DataError as error:
@@ -157,10 +157,10 @@ def read_seq2seq(folder: Path, context: int) -> PublishedSeq2Seq:
 
 
 def lengths_of(said: Mapping[str, Any], tokens: int) -> Lengths:
-    """Returns the lengths in a generation_config.json; those of new tokens count from behind the first one.
+    """Returns the lengths in a generation_config.json; lengths of new tokens do not include the first one.
 
     Args:
-      tokens:  in the vocabulary; words beyond do not count
+      tokens:  size of the vocabulary; token numbers outside it are ignored
 
     Raises:
       DataError: a number is out of its range.
@@ -184,14 +184,14 @@ def lengths_of(said: Mapping[str, Any], tokens: int) -> Lengths:
 
 
 def seq2seq_tensors(arrays: Arrays, names: Mapping[str, str], own_output: bool) -> dict[str, PackedTensor]:
-    """Returns tensors by the names of Seq2Seq, without copies of the table of tokens.
+    """Returns tensors by Seq2Seq's names, without copies of the token table.
 
     Args:
       names:       theirs -> ours, without `.weight` and `.bias`
-      own_output:  logits have a matrix of their own
+      own_output:  logits have their own matrix
 
     Raises:
-      DataError: one has no name here, or is not of floats.
+      DataError: a tensor has no name here, or is not of floats.
     """
     tensors, theirs = dict[str, PackedTensor](), {AROUND.sub("", name): array for name, array in arrays.items()}
     for name, array in theirs.items():
@@ -199,7 +199,7 @@ def seq2seq_tensors(arrays: Arrays, names: Mapping[str, str], own_output: bool) 
         if own not in names and name in COPIES:
             if TABLE in theirs or f"{names['shared']}.weight" in tensors:
                 continue
-            own = "shared"  # the file has this copy alone
+            own = "shared"  # the file has only this copy
         if own not in names and UNUSED.fullmatch(name) or name in OUTPUT and not own_output:
             continue
         if name == LOGIT_BIASES and not isinstance(array, PackedTensor):
@@ -213,6 +213,6 @@ def seq2seq_tensors(arrays: Arrays, names: Mapping[str, str], own_output: bool) 
 
 
 def in_their_names(fact: str, names: Mapping[str, str]) -> str:
-    """Returns a sentence in which tensors have the names of the folder; `names` as of `seq2seq_tensors`."""
+    """Returns an error message with the folder's names of tensors; `names` as in `seq2seq_tensors`."""
     theirs = {ours: name for name, ours in names.items()}
     return OURS.sub(lambda found: theirs.get(found[0], found[0]), fact)

@@ -1,4 +1,4 @@
-"""T5 in a GGUF file: its network, whose weights stay packed, and its vocabulary of SentencePiece.
+"""T5 in a GGUF file: its network, whose weights stay packed, and its SentencePiece vocabulary.
 
 Source: ggml, llama.cpp, the architecture t5 in its converter (entries, and names of tensors).
 """
@@ -28,23 +28,23 @@ ENTRIES: dict[str, Any] = {
     "decoder_block_count": None, "attention.head_count": NEEDED, "attention.key_length": NEEDED,
     "attention.relative_buckets_count": NEEDED, "attention.layer_norm_rms_epsilon": NEEDED, "decoder_start_token_id": 0,
 }  # fmt: skip
-UNREAD = ".cross_attn_rel_b."  # tensors that early files of T5 have, and no network reads
+UNREAD = ".cross_attn_rel_b."  # tensors in early files of T5 that no network reads
 
 
 def is_seq2seq_file(path: Path) -> bool:
-    """True for a file of a network of this kind."""
+    """True for a file of such a network."""
     return path.suffix == ".gguf" and path.is_file() and read_gguf(path).metadata.get("general.architecture") == NAME
 
 
 def read_seq2seq_file(path: Path, context: int) -> PublishedSeq2Seq:
-    """Returns the network in a file.
+    """Loads the network of a file.
 
     Args:
-      context:  most tokens that will be read, or written
+      context:  largest number of tokens that are read, or written
 
     Raises:
-      FileError: it cannot be read.
-      DataError: it is damaged, or describes another network.
+      FileError: the file cannot be read.
+      DataError: the file is damaged, or describes another network.
     """
     file = read_gguf(path)
     tokenizer = words_of(file.metadata)
@@ -55,12 +55,12 @@ def read_seq2seq_file(path: Path, context: int) -> PublishedSeq2Seq:
 
 
 def seq2seq_config_of(file: GGUF, tokens: int, context: int) -> tuple[Seq2SeqConfig, int]:
-    """Returns the settings that a file says, and the token that begins an answer.
+    """Returns the configuration in a file, and the start token of an answer.
 
-    Logits are scaled where the file has one table of tokens, as in the first T5; gates have the activation of v1.1.
+    Logits are scaled if the file has one token table, as in the first T5; gates have the activation of v1.1.
 
     Raises:
-      DataError: it lacks an entry, or has one that is not known.
+      DataError: the file lacks an entry, or has an unknown one.
     """
     own = {key.removeprefix(f"{NAME}."): value for key, value in file.metadata.items() if key.startswith(f"{NAME}.")}
     said = Entries(own, "the file", ENTRIES, {})
@@ -74,7 +74,7 @@ def seq2seq_config_of(file: GGUF, tokens: int, context: int) -> tuple[Seq2SeqCon
     start = said.get("decoder_start_token_id")
     if not isinstance(start, int) or not 0 <= start < tokens:
         raise said.wrong("decoder_start_token_id", start, f"a number of the {tokens} tokens is needed")
-    said.whole("context_length")  # of the training: distances have no end
+    said.whole("context_length")  # of the training: distances are unlimited
     is_gated, own_output = "enc.blk.0.ffn_gate.weight" in file.tensors, "output.weight" in file.tensors
     config = Seq2SeqConfig(
         tokens, context, layers, said.whole("decoder_block_count") or layers, width, hidden, heads, features, buckets,
@@ -86,7 +86,7 @@ def seq2seq_config_of(file: GGUF, tokens: int, context: int) -> tuple[Seq2SeqCon
 
 
 def seq2seq_tensors_in(file: GGUF) -> dict[str, PackedTensor]:
-    """Returns the tensors by the names of Seq2Seq."""
+    """Returns the tensors by Seq2Seq's names."""
     return {
         name.replace("attn_o.", "attn_output."): tensor for name, tensor in file.tensors.items() if UNREAD not in name
     }  # fmt: skip
@@ -96,7 +96,7 @@ def words_of(metadata: Mapping[str, Any]) -> Pipeline:
     """Returns the tokenizer of a file.
 
     Raises:
-      DataError: it is of another kind, or damaged.
+      DataError: the tokenizer is of another kind, or damaged.
     """
     entry = partial(entry_in, metadata)
     model, tokens, scores, kinds = (
@@ -105,7 +105,7 @@ def words_of(metadata: Mapping[str, Any]) -> Pipeline:
     unknown, end = entry("unknown_token_id", int, 2), entry("eos_token_id", int, 1)
     if model != NAME or not len(tokens) == len(scores) == len(kinds) > max(unknown, end):
         raise DataError(f"the file has a tokenizer of kind {model[:40]!r}; t5, with scores and kinds, is read.")
-    of_kind = {OWN: CONTROL}  # gaps have either in files
+    of_kind = {OWN: CONTROL}  # files use either kind for gaps
     each = zip(tokens, scores.tolist(), kinds.tolist())
     pieces = tuple((token, score, of_kind.get(kind, kind)) for token, score, kind in each)
     charsmap = metadata.get("tokenizer.ggml.precompiled_charsmap", np.zeros(0, np.uint8))

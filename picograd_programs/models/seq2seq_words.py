@@ -1,7 +1,7 @@
-"""Tokenizers of sequence-to-sequence networks whose folders have a model of SentencePiece and no tokenizer.json.
+"""Tokenizers of sequence-to-sequence networks whose folders have a SentencePiece model and no tokenizer.json.
 
-Source: Hugging Face, transformers, the tokenizers of T5, MT5, Pegasus, Marian, M2M100 and MBart: which numbers tokens
-       have.
+Source: Hugging Face, transformers, the tokenizers of T5, MT5, Pegasus, Marian, M2M100 and MBart: the numbers of
+tokens.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
 from picograd_programs.data.vocabulary import Json, json_in, numbers_in
 
 END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
-EXTRA = 100  # gaps of T5, the first with the highest number
-OFFSET = 103  # tokens of Pegasus before the pieces of its file, but for the first two of these
+EXTRA = 100  # gaps of T5, from the highest number down
+OFFSET = 103  # Pegasus' tokens before its file's pieces, except for the first two
 OFFSET_NAMED = (PADDING, END, "<mask_1>", "<mask_2>")
-ADDED_MAX = 10_000  # tokens; more are damage
+ADDED_MAX = 10_000  # tokens; larger numbers mean damage
 LANGUAGES_BEHIND = 25  # of the first mBART
 
 
 def number_in(said: Json, key: str, default: int) -> int:
-    """Returns how many tokens tokenizer_config.json adds to the pieces.
+    """Returns the number of tokens that tokenizer_config.json adds to the pieces.
 
     Raises:
-      DataError: it is not a whole number from 0 to ADDED_MAX.
+      DataError: the entry is not an integer from 0 to ADDED_MAX.
     """
     value = said.get(key, default)
     if type(value) is not int or not 0 <= value <= ADDED_MAX:
@@ -37,7 +37,7 @@ def number_in(said: Json, key: str, default: int) -> int:
 
 
 def of_t5(folder: Path, found: Pieces, said: Json) -> Json:
-    """Returns the content of a tokenizer.json of T5: pieces by their places, then names of gaps."""
+    """Returns the contents of a tokenizer.json of T5: pieces in order, then names of gaps."""
     numbers = {piece: number for number, (piece, _, _) in enumerate(found.pieces)}
     extra = number_in(said, "extra_ids", EXTRA)
     gaps = {f"<extra_id_{place}>": len(numbers) + extra - 1 - place for place in range(extra)}
@@ -45,7 +45,7 @@ def of_t5(folder: Path, found: Pieces, said: Json) -> Json:
 
 
 def of_pegasus(folder: Path, found: Pieces, said: Json) -> Json:
-    """Returns the content of a tokenizer.json of Pegasus: pieces behind tokens of its training."""
+    """Returns the contents of a tokenizer.json of Pegasus: pieces after its training's tokens."""
     offset = number_in(said, "offset", OFFSET)
     named = {name: number for number, name in enumerate(OFFSET_NAMED)}
     named |= {f"<unk_{number}>": number for number in range(len(named), offset + 2)}
@@ -54,13 +54,13 @@ def of_pegasus(folder: Path, found: Pieces, said: Json) -> Json:
 
 
 def of_marian(folder: Path, found: Pieces, said: Json) -> Json:
-    """Returns the content of a tokenizer.json of Marian, whose vocab.json has both languages."""
+    """Returns the contents of a tokenizer.json of Marian, whose vocab.json covers both languages."""
     path = folder / "vocab.json"
     return content_of(found, numbers_in(json_in(path), path), UNKNOWN, [], [END], [PADDING])
 
 
 def of_m2m(folder: Path, found: Pieces, said: Json) -> Json:
-    """Returns the content of a tokenizer.json of M2M-100: vocab.json, then names of languages."""
+    """Returns the contents of a tokenizer.json of M2M-100: vocab.json, then names of languages."""
     path = folder / "vocab.json"
     numbers = numbers_in(json_in(path), path)
     start = f"__{said.get('src_lang') or 'en'}__"
@@ -69,9 +69,9 @@ def of_m2m(folder: Path, found: Pieces, said: Json) -> Json:
 
 
 def of_mbart(folder: Path, found: Pieces, said: Json) -> Json:
-    """Returns the content of a tokenizer.json of mBART: pieces behind four tokens, then names of languages, a mask.
+    """Returns the contents of a tokenizer.json of mBART: pieces after four tokens, then names of languages, a mask.
 
-    The language of a text goes before it, or behind it where the network knows 25.
+    The language of a text precedes it, or follows it in the network for 25 languages.
     """
     named = {name: number for number, name in enumerate(("<s>", PADDING, END, UNKNOWN))}
     pieces = {piece: place + 1 for place, (piece, _, _) in enumerate(found.pieces) if place > 2}
@@ -83,10 +83,10 @@ def of_mbart(folder: Path, found: Pieces, said: Json) -> Json:
 
 
 def languages_in(folder: Path, spoken: str, first: int) -> dict[str, int]:
-    """Returns the languages in a folder, numbered from `first` on.
+    """Returns the languages of a folder, numbered from `first` on.
 
     Raises:
-      DataError: the one that is spoken by default is not among them.
+      DataError: the default language is not among them.
     """
     marks = json_in(folder / "special_tokens_map.json").get("additional_special_tokens") or []
     names = [str(mark["content"] if isinstance(mark, dict) else mark) for mark in marks]
@@ -95,7 +95,7 @@ def languages_in(folder: Path, spoken: str, first: int) -> dict[str, int]:
     return {name: first + place for place, name in enumerate(names)}
 
 
-# model_type -> the file of SentencePiece, and what makes the content of a tokenizer.json of it
+# model_type -> SentencePiece file, and the maker of a tokenizer.json's contents from it
 FILES: dict[str, tuple[str, Callable[[Path, Pieces, Json], Json]]] = {
     "t5": ("spiece.model", of_t5), "mt5": ("spiece.model", of_t5), "pegasus": ("spiece.model", of_pegasus),
     "marian": ("source.spm", of_marian), "m2m_100": ("sentencepiece.bpe.model", of_m2m),
@@ -111,7 +111,7 @@ def words_in(folder: Path, name: str) -> Pipeline:
 
     Raises:
       FileError: a file cannot be read.
-      DataError: one is damaged, or none is there.
+      DataError: a file is damaged, or all are missing.
     """
     whole = folder / "tokenizer.json"
     if whole.is_file() or name not in FILES or not (path := folder / FILES[name][0]).is_file():

@@ -1,4 +1,4 @@
-"""T5 as transformers publishes it: entries of config.json and names of tensors.
+"""T5 in transformers' format: entries of config.json and names of tensors.
 
 Source: Raffel et al. 2019, arXiv:1910.10683; Hugging Face, transformers, the networks T5 and MT5 (t5, v1.1, flan-t5, mt5).
 """
@@ -27,12 +27,12 @@ NO_MATTER: dict[str, Any] = {  # entries of trainings, or that follow from other
 def read_t5_config(
     content: Mapping[str, Any], tokens: int, context: int
 ) -> tuple[Seq2SeqConfig, tuple[int, ...], list[int]]:
-    """Returns the settings of a config.json, the tokens that begin an answer, and those that end it.
+    """Returns the configuration in a config.json, and the start and end tokens of an answer.
 
-    Files of transformers 5 say of all networks that they have one table; those that have two do not scale logits.
+    Transformers 5 writes for all networks that they have one token table; those with two do not scale logits.
 
     Raises:
-      DataError: it describes another network, lacks an entry, or has one that is not known.
+      DataError: it describes another network, lacks an entry, or has an unknown one.
     """
     said = Entries(content, "config.json", ENTRIES, {})
     rows, width, features, hidden, layers, heads = (
@@ -42,7 +42,7 @@ def read_t5_config(
     way, is_tied = said.get("feed_forward_proj"), said.get("tie_word_embeddings") is not False
     is_scaled = said.flag("scale_decoder_outputs") if "scale_decoder_outputs" in content else is_tied
     gate, _, name = way.rpartition("-") if isinstance(way, str) else ("", "", "")
-    name = "gelu_new" if way == "gated-gelu" else name  # as it was trained
+    name = "gelu_new" if way == "gated-gelu" else name  # the activation of its training
     if name not in ACTIVATION_NAMES or gate not in ("", "gated"):
         raise said.wrong("feed_forward_proj", way, "relu, gated-gelu and others of this form are known")
     ends = said.get("eos_token_id")
@@ -65,7 +65,7 @@ def read_t5_config(
 
 
 def names_of_t5(config: Seq2SeqConfig) -> dict[str, str]:
-    """Returns the names of tensors: in the folder -> here, without `.weight` and `.bias`.
+    """Returns names of tensors: in the folder -> here, without `.weight` and `.bias`.
 
     >>> names_of_t5(Seq2SeqConfig(9, 9, 1, 1, 4, 8, 1, 4))["decoder.block.0.layer.1.EncDecAttention.o"]
     'dec.blk.0.cross_attn_output'

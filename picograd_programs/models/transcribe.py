@@ -1,11 +1,11 @@
-"""`picograd transcribe`: the text of speech in a sound file, by a folder of Whisper that the user has.
+"""`picograd transcribe`: the text of speech in a sound file, by a Whisper folder that the user provides.
 
-A sound is read in windows of half a minute. The text of one has times, and the next window begins where the last part that
-has ended does, so that no word is cut. The text of a window continues that of the windows before it, but not one that was
-drawn at a high temperature.
+A sound is read in windows of half a minute. A window's text has timestamps, and the next window starts at the end of the
+last complete part, so that no word is split. A window's text continues that of the earlier windows, unless that was drawn
+at a high temperature.
 
-Source: Radford et al. 2022, arXiv:2212.04356, section 4.5: when a text is written again at a higher temperature, when
-       there is silence, and which text goes before a window.
+Source: Radford et al. 2022, arXiv:2212.04356, section 4.5: the conditions for another attempt at a higher temperature and
+for silence, and the text before a window.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from picograd_programs.models.whisper_folder import BEFORE, BEGIN, NO_TIMES, TAS
 from picograd_programs.models.whisper_times import Part, parts_of
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-CONTINUED_MAX = 0.5  # temperature of a text that the next window continues
-LOG_PROBABILITY_MIN, COMPRESSION_MAX, SILENCE_MAX = -1.0, 2.4, 0.6  # beyond them a text is written again, or is silence
+CONTINUED_MAX = 0.5  # highest temperature of a text that the next window continues
+LOG_PROBABILITY_MIN, COMPRESSION_MAX, SILENCE_MAX = -1.0, 2.4, 0.6  # beyond these a text is rejected, or is silence
 HINT = "ffmpeg -i FILE -ar 16000 -ac 1 sound.wav writes one."
-RATE_MIN, RATE_MAX = 1_000, 1_000_000  # samples a second; others are damage
-OFFSET = np.uint8(128)  # samples of eight bits are unsigned
+RATE_MIN, RATE_MAX = 1_000, 1_000_000  # samples per second; other rates mean damage
+OFFSET = np.uint8(128)  # eight-bit samples are unsigned
 
 
 # ---- sounds ----
 def read_sound(path: Path) -> NDArray[np.float32]:
-    """Returns the sound of a WAV file, 16,000 samples a second between -1 and 1; several channels as their mean.
+    """Returns the sound of a WAV file, 16,000 samples per second between -1 and 1; channels are averaged.
 
     Raises:
-      FileError: it cannot be read.
-      DataError: it is not a WAV file of whole numbers.
+      FileError: the file cannot be read.
+      DataError: it is not a WAV file of integers.
     """
     try:
         with opened("transcribe", path) as whole_file, wave.open(whole_file, "rb") as file:
             channels, nbytes, rate, num, *_ = file.getparams()
-            data = file.readframes(min(num, path.stat().st_size))  # heads of streams say more
+            data = file.readframes(min(num, path.stat().st_size))  # headers of streams may say more
     except (wave.Error, EOFError) as error:
         reason = str(error) or "it ends in its header"
         raise DataError(f"{path}: is not a WAV file of whole numbers ({reason}).", HINT) from None
@@ -66,13 +66,13 @@ def read_sound(path: Path) -> NDArray[np.float32]:
     whole = np.frombuffer(data[: len(data) // (channels * nbytes) * channels * nbytes], np.uint8).reshape(-1, nbytes)
     if nbytes == 1:
         whole = whole ^ OFFSET
-    filled = np.concatenate([np.zeros((len(whole), 4 - nbytes), np.uint8), whole], 1)  # the lowest bytes come first
+    filled = np.concatenate([np.zeros((len(whole), 4 - nbytes), np.uint8), whole], 1)  # little-endian
     samples = np.ascontiguousarray(filled).view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
     return at_rate(samples.reshape(-1, channels).mean(1, dtype=np.float32), rate)
 
 
 def at_rate(sound: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
-    """Returns a sound of `rate` samples a second at RATE, by its spectrum: frequencies beyond 8 kHz are left out.
+    """Resamples a sound from `rate` to RATE in its spectrum, without frequencies above 8 kHz.
 
     >>> tone = np.sin(np.arange(4000) * 2 * np.pi * 440 / 8000).astype(np.float32)
     >>> bool(np.abs(at_rate(tone, 8000)[::2] - tone).max() < 1e-4)
@@ -86,10 +86,10 @@ def at_rate(sound: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
 
 # ---- texts of sounds ----
 class Draft(Record):
-    """A text of a window.
+    """One attempt at the text of a window.
 
-    log_probability:  mean of its tokens
-    temperature:      at which it was drawn
+    log_probability:  mean per token
+    temperature:      temperature of the draws
     """
 
     tokens: tuple[int, ...]
@@ -98,10 +98,10 @@ class Draft(Record):
 
 
 class Transcriber:
-    """A Whisper, and the plans by which it reads a window of a sound and writes its text.
+    """A Whisper, with the plans that read a window of sound and write its text.
 
     Args:
-      beams:  of a search for the likeliest text; 1: none
+      beams:  number of beams of a search; 1: none
     """
 
     def __init__(self, speech: Speech, beams: int = 1):
@@ -120,7 +120,7 @@ class Transcriber:
         self.power, self.read_window = power, read
 
     def spectrogram(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns the log-mel spectrogram (M, P) of a whole sound, silence behind it."""
+        """Returns the log-mel spectrogram (M, P) of a whole sound, with silence after it."""
         frames, num = self.network.frames, len(sound) // STEP
         padded = np.pad(np.pad(sound, (0, frames * STEP)), WINDOW // 2, mode="reflect")
         pieces = [np.zeros((len(self.network.filters), 0), np.float32)]
@@ -131,22 +131,22 @@ class Transcriber:
         return scaled(np.concatenate(pieces, 1)[:, :num])
 
     def read(self, mel_MP: NDArray[np.float32]) -> None:
-        """Reads a window of a spectrogram, filled up with zeros."""
+        """Encodes a window of a spectrogram, padded with zeros."""
         with no_grad():
             self.read_window(Tensor(np.pad(mel_MP, ((0, 0), (0, self.network.frames - mel_MP.shape[1]))))).realize()
 
     def first_logits(self, before: Sequence[int] = ()) -> Logits:
-        """Returns the logits (V,) after the token that begins the text of the last window that was read."""
+        """Returns the logits (V,) after the start token, for the latest window."""
         return self.writer.begin([*self.earlier(before), self.speech.tokenizer.control[BEGIN]], self.network.positions)
 
     def earlier(self, before: Sequence[int]) -> tuple[int, ...]:
-        """Returns the tokens that go before a window's own: the last ones of the text before, for which there is room."""
+        """Returns the tokens before a window's own: the last ones of the earlier text, as far as they fit."""
         if not before:
             return ()
         return self.speech.tokenizer.control[BEFORE], *before[-max(1, self.writer.longest // 2 - 1) :]
 
     def language(self) -> str:
-        """Returns the likeliest language of that window; "" where the network knows English alone."""
+        """Returns the likeliest language of the latest window; "" for a network that knows only English."""
         languages = self.speech.languages
         if not languages:
             return ""
@@ -154,19 +154,19 @@ class Transcriber:
         return max(languages, key=lambda name: float(logits[languages[name]]))
 
     def silence(self, before: Sequence[int] = ()) -> float:
-        """Returns the probability that nobody speaks in that window."""
+        """Returns the probability that nobody speaks in the latest window."""
         scores_V = scored(self.first_logits(before))
         return float(np.exp(scores_V[self.speech.tokenizer.control[NO_TIMES] - 1]))
 
     def draft(
         self, language: str, task: str, num: int, temperature: float = 0.0, seed: int = 0, before: Sequence[int] = ()
     ) -> Draft:
-        """Returns a text of that window: the likeliest one, or one that is drawn.
+        """Returns a text of the latest window: the likeliest one, or a drawn one.
 
         Args:
-          language, task:  as `Speech.start` takes them
-          num:             most tokens
-          before:          tokens of the text before
+          language, task:  as in `Speech.start`
+          num:             largest number of tokens
+          before:          tokens of the earlier text
         """
         speech = self.speech
         start = (*self.earlier(before), *speech.start(language, task))
@@ -180,18 +180,18 @@ class Transcriber:
         return Draft(tokens, self.writer.log_probability / max(self.writer.num_drawn, 1), temperature)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Returns the text of tokens, without times."""
+        """Returns the text of tokens, without timestamps."""
         first = None if self.speech.times is None else self.speech.times.first
         return self.speech.tokenizer.decode([token for token in tokens if first is None or token < first])
 
     def best(
         self, language: str, task: str, num: int, temperatures: Sequence[float], before: Sequence[int] = ()
     ) -> Draft | None:
-        """Returns the first text of that window that neither repeats itself nor is unlikely; None: it is silence.
+        """Returns the first text of the latest window that is neither repetitive nor unlikely; None for silence.
 
         Args:
-          temperatures:  one after the other, until a text is good enough; the last one's is taken anyway
-          before:        tokens of the text before
+          temperatures:  tried in this order; the last one's text is accepted in any case
+          before:        tokens of the earlier text
         """
         for number, temperature in enumerate(temperatures):
             draft = self.draft(language, task, num, temperature, number, before)
@@ -203,7 +203,7 @@ class Transcriber:
         return draft
 
     def parts(self, sound: NDArray[np.float32], settings: TranscribeSettings) -> Iterator[Part]:
-        """Yields the parts of a sound's text, each window's when it is written."""
+        """Yields the parts of a sound's text, window by window."""
         mel_MP, at, frames, times = self.spectrogram(sound), 0, self.network.frames, self.speech.times
         language, task = settings.language, TASKS[settings.translate]
         before = self.speech.tokenizer.encode(f" {settings.prompt.strip()}") if settings.prompt.strip() else []
@@ -231,7 +231,7 @@ class Transcriber:
 
 
 def compression(text: str) -> float:
-    """Returns how many times shorter a text becomes by deflation: one that repeats itself becomes much shorter.
+    """Returns the compression ratio of a text by deflation, which is large for repetitive texts.
 
     >>> compression("ab" * 500) > 20, compression("a fox")
     (True, 0.38461538461538464)
@@ -241,7 +241,7 @@ def compression(text: str) -> float:
 
 
 def clock(seconds: float) -> str:
-    """Returns a time as minutes and seconds, with hours where there are any.
+    """Formats a time as minutes and seconds, with hours if needed.
 
     >>> clock(83.5), clock(3600.04)
     ('01:23.500', '01:00:00.040')
@@ -253,19 +253,19 @@ def clock(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class TranscribeSettings:
-    """Writes the text of speech in sound files, with the weights of Whisper, which you have."""
+    """Writes the text of speech in sound files, with Whisper's weights, which you provide."""
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE ...")]  # WAV files
-    # the folder of a Whisper as it is published: config.json, model.safetensors, tokenizer.json, generation_config.json
+    # the folder of a published Whisper: config.json, model.safetensors, tokenizer.json, generation_config.json
     model: Path = Path("whisper")
-    language: str = ""  # en, de, ...: that is spoken; without it, the likeliest at the beginning
+    language: str = ""  # en, de, ...: spoken language; default: the likeliest at the beginning
     translate: bool = False  # writes English, whatever is spoken
-    times: bool = False  # prints each part on a line, with the time where it begins and ends
-    previous_text: bool = True  # a window's text continues that of the windows before it, or else stands alone
-    prompt: str = ""  # words that may come, such as names: as if they had been said before
-    beams: int = 1  # texts that are searched at once for the likeliest whole one; 1: the likeliest token is taken
-    retry: bool = True  # writes a text that repeats itself, or is unlikely, again: drawn, at up to five higher temperatures
-    max_tokens: int = 224  # most tokens for half a minute
+    times: bool = False  # prints each part on a line, with its start and end time
+    previous_text: bool = True  # a window's text continues that of the earlier windows
+    prompt: str = ""  # words that may occur, such as names: as if said before
+    beams: int = 1  # number of beams of a search for the likeliest text; 1: takes the likeliest token
+    retry: bool = True  # tries again if a text is repetitive or unlikely, at up to five higher temperatures
+    max_tokens: int = 224  # largest number of tokens for half a minute
 
 
 def transcribe(settings: TranscribeSettings) -> int:
@@ -306,7 +306,7 @@ def transcribe(settings: TranscribeSettings) -> int:
 
 
 def print_text(transcriber: Transcriber, sound: NDArray[np.float32], settings: TranscribeSettings) -> None:
-    """Prints the text of a sound, a window's when it is written."""
+    """Prints the text of a sound, window by window."""
     for part in transcriber.parts(sound, settings):
         text = transcriber.text(part.tokens)
         if settings.times:

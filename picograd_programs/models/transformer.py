@@ -17,11 +17,11 @@ from picograd_programs.data.names import CHARACTERS
 from picograd_programs.models.gpt import GPT, GPTConfig
 from picograd_programs.models.names import LONGEST_NAME, NamesProgram, NamesSettings
 
-START_STD = 0.08  # of weights: about that of makemore's (torch.nn.Linear) for 64 features
+START_STD = 0.08  # of weights, about that of makemore's torch.nn.Linear for 64 features
 
 
 class NameTransformer(GPT):
-    """A GPT that returns its logits alone.
+    """A GPT that returns only its logits.
 
     >>> NameTransformer(GPTConfig(27, 20, 1, 2, 8))(Tensor([[0, 5, 13]])).shape
     (1, 3, 27)
@@ -39,9 +39,9 @@ class TransformerSettings(NamesSettings):
     steps: int = 25_000
     batch: int = 64
     layers: int = 4  # blocks
-    heads: int = 4  # of attention; they divide the width
+    heads: int = 4  # of attention; divide the width
     width: int = 64  # features of a position
-    dropout: float = 0.15  # probability, in training
+    dropout: float = 0.15  # of dropout in training
     lr: float = 3e-3
     warmup: int = 200
     weight_decay: float = 0.1

@@ -1,8 +1,8 @@
-"""`picograd train vae` and `picograd sample vae`: an autoencoder whose code is drawn, so that new digits can be drawn, too.
+"""`picograd train vae` and `picograd sample vae`: a variational autoencoder, which also draws new digits.
 
 Source: Kingma, Welling 2013, arXiv:1312.6114, sections 2.3 and 3, appendix C.1.
 
-Letters: B batch, P pixels, H hidden units, Z numbers of a code.
+Letters: B batch, P pixels, H hidden units, Z latent variables.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SHOWN = 100  # digits on a sheet
 class VAE(nn.Module):
     """code ~ N(mean(x), exp(log_variance(x))),  logits = decoder(code)
 
-    hidden:  H, units of both hidden layers
-    code:    Z
+    hidden:  H, units of each hidden layer
+    code:    Z, latent variables
     """
 
     def __init__(self, hidden: int = 400, code: int = 20):
@@ -41,18 +41,18 @@ class VAE(nn.Module):
         self.decoder = nn.Sequential(nn.Linear(code, hidden), nn.ReLU(), nn.Linear(hidden, PIXELS))
 
     def encode(self, x_BP: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns mean and logarithm of the variance of the codes of pixels (B, P), each (B, Z)."""
+        """Returns the mean and log-variance of the codes of pixels (B, P), each (B, Z)."""
         mean_BZ, log_variance_BZ = self.encoder(x_BP).chunk(2, dim=1)
         return mean_BZ, log_variance_BZ
 
     def forward(self, x_BP: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the logits of pixels (B, P) from codes that are drawn, and these codes' means and log variances."""
+        """Returns the logits of pixels (B, P) from sampled codes, and the codes' means and log-variances."""
         mean_BZ, log_variance_BZ = self.encode(x_BP)
         code_BZ = mean_BZ + (0.5 * log_variance_BZ).exp() * Tensor.randn(*mean_BZ.shape)
         return self.decoder(code_BZ), mean_BZ, log_variance_BZ
 
     def draw(self, num: int, generator: Generator | None = None) -> Tensor:
-        """Returns new pixels (num, P), from 0 to 1, of codes drawn from a normal distribution."""
+        """Returns new pixels (num, P), from 0 to 1, from codes of a normal distribution."""
         code_BZ = Tensor.randn(num, self.decoder[0].in_features, generator=generator)
         pixels_BP: Tensor = self.decoder(code_BZ).sigmoid()
         return pixels_BP
@@ -62,8 +62,8 @@ class VAE(nn.Module):
 class VaeSettings(ImageSettings):
     """Settings of `picograd train vae`."""
 
-    hidden: int = 400  # units of both hidden layers
-    code: int = 20  # numbers that a digit is told by
+    hidden: int = 400  # units of each hidden layer
+    code: int = 20  # latent variables of a digit
     epochs: int = 10
     batch: int = 128
     lr: float = 1e-3
@@ -73,7 +73,7 @@ class VaeSettings(ImageSettings):
 
 
 class Autoencoder(ImageProgram):
-    """Fits the autoencoder: the evidence lower bound is greatest."""
+    """Fits the autoencoder by the evidence lower bound."""
 
     name, takes, samples = "vae", VaeSettings, SampleImageSettings
     about = "Draws new digits with a variational autoencoder."
@@ -89,7 +89,7 @@ class Autoencoder(ImageProgram):
         return VAE(facts["hidden"], facts["code"])
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Mapping[str, Tensor]:
-        """Returns the negative evidence lower bound of an image in nats, and its two parts.
+        """Returns an image's negative evidence lower bound in nats, and its two parts.
 
         loss = -log p(x | code) + KL(N(mean, variance), N(0, 1))
         """
@@ -100,7 +100,7 @@ class Autoencoder(ImageProgram):
         return {"loss": error + divergence, "error": error, "divergence": divergence}
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Returns the loss on the test images; codes are drawn from the same seed each time."""
+        """Returns the loss on the test images; codes have the same seed each time."""
         manual_seed(self.settings.seed)
         return {"test loss": self.loss(model, Tensor(self.test_NP))["loss"].item()}
 
@@ -109,7 +109,7 @@ class Autoencoder(ImageProgram):
         return self.sheet(step, model.draw(PREVIEWED, Generator(self.settings.seed)).numpy())
 
     def report(self, model: VAE) -> str:
-        """Returns the loss on the test images; draws new images, and test images over what came out of the autoencoder."""
+        """Returns the loss on the test images; draws new images, and test images above their reconstructions."""
         new, again = self.settings.out / "new.png", self.settings.out / "again.png"
         write_png(new, image_grid(model.draw(SHOWN, Generator(self.settings.seed)).numpy()))
         seen_BP = self.test_NP[:50]
@@ -124,7 +124,7 @@ class Autoencoder(ImageProgram):
 
         Raises:
           ArgumentError: a setting is out of its range.
-          DataError: the checkpoint is not there, corrupt, or of another training; or the picture cannot be written.
+          DataError: the checkpoint is missing, corrupt, or of another training; or the picture cannot be written.
         """
         check_settings(settings)
         model, _ = trained(cls, settings.checkpoint)
@@ -133,5 +133,5 @@ class Autoencoder(ImageProgram):
 
 
 def grey(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Returns images as rows of numbers from 0, paper, to 1, ink: (N, P) float32."""
+    """Returns images as rows of numbers from 0 (paper) to 1 (ink): (N, P) float32."""
     return images.reshape(len(images), PIXELS).astype(np.float32) / np.float32(255)

@@ -1,7 +1,7 @@
-"""`picograd train wavenet`: names through a tree, in which each layer joins two neighbours.
+"""`picograd train wavenet`: names by a tree, in which each layer joins adjacent pairs.
 
-Eight characters become four pairs, two fours and one eight: a dilated causal convolution of width 2, seen from its last
-position alone.
+Eight characters become four pairs, two fours and one eight: a dilated causal convolution of width 2, at its last
+position only.
 
 Source: van den Oord et al. 2016, arXiv:1609.03499, figure 3; Karpathy, makemore, part 5.
 
@@ -75,7 +75,7 @@ class WaveNetSettings(NamesSettings):
 
     steps: int = 20_000
     batch: int = 32
-    context: int = 8  # characters that the model sees, a power of two
+    context: int = 8  # number of characters that the model sees, a power of two
     embedding: int = 24  # features of a character
     width: int = 128  # features of a pair, a four, an eight
     eval_every: int = 5000

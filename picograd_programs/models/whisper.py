@@ -25,11 +25,11 @@ from picograd_programs.models.cache import KVCache
 from picograd_programs.models.decoder import Weights
 from picograd_programs.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
-RATE = 16_000  # samples a second
-WINDOW, STEP = 400, 160  # samples of a frame, and from one to the next: 25 and 10 ms
-FRAME_POSITIONS = 2  # frames of a position of the memory
-RANGE = 8.0  # of logarithms; values below the largest by more are raised to that
-LINEAR_MAX, LINEAR_STEP, GROWTH = 1000.0, 200 / 3, math.log(6.4) / 27  # Slaney's mel scale: even steps, then equal ratios
+RATE = 16_000  # samples per second
+WINDOW, STEP = 400, 160  # samples per frame, and between frames: 25 and 10 ms
+FRAME_POSITIONS = 2  # frames per position of the memory
+RANGE = 8.0  # of logarithms; smaller values are raised to the maximum minus this
+LINEAR_MAX, LINEAR_STEP, GROWTH = 1000.0, 200 / 3, math.log(6.4) / 27  # Slaney's mel scale: linear, then exponential
 
 
 def mel_filters(num: int) -> NDArray[np.float32]:
@@ -50,14 +50,14 @@ def mel_filters(num: int) -> NDArray[np.float32]:
 
 
 def log_power(sound_n: Tensor, filters_MQ: Tensor) -> Tensor:
-    """Returns the logarithm of the power in each mel band: (n,) -> (M, (n - WINDOW) / STEP + 1)."""
+    """Returns the log-power in each mel band: (n,) -> (M, (n - WINDOW) / STEP + 1)."""
     frames_Pn = sound_n.unfold(0, WINDOW, STEP) * hann_window(WINDOW)
     power_PQ = fft.rfft(frames_Pn).square().sum(-1)
     return (filters_MQ @ power_PQ.T).clamp(min=1e-10).log10()
 
 
 def scaled(power_MP: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Returns the log-mel spectrogram, about -1..1, of the logarithms of a whole sound."""
+    """Returns the log-mel spectrogram, about -1..1, from the logarithms of a whole sound."""
     return np.asarray((np.maximum(power_MP, power_MP.max(initial=-np.inf) - RANGE) + 4) / 4, np.float32)
 
 
@@ -87,10 +87,10 @@ class Whisper(nn.Module):
     """logits = decoder(tokens, encoder(stem(spectrogram)))
 
     Args:
-      config:     of encoder and decoder
+      config:     configuration of encoder and decoder
       bands:      M
       positions:  T: half a minute has 1,500
-      tensors:    weights by the names of GGUF, which are taken out
+      tensors:    weights by GGUF's names, removed from the dict
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
@@ -106,9 +106,9 @@ class Whisper(nn.Module):
 
     @property
     def frames(self) -> int:
-        """Frames of the spectrogram that is read at once."""
+        """Number of frames of a window."""
         return self.positions * FRAME_POSITIONS
 
     def read(self, mel_MP: Tensor, memory: KVCache) -> Tensor:
-        """Reads a spectrogram of so many frames (M, P) into the memory, and returns the encoder's output (1, T, C)."""
+        """Encodes a spectrogram with `frames` frames (M, P) into the memory, and returns the encoder's output (1, T, C)."""
         return self.seq2seq.read(self.stem(mel_MP), None, memory)

@@ -1,7 +1,7 @@
-"""Folders of Whisper, as transformers publishes them.
+"""Folders of Whisper in transformers' format.
 
-Files: config.json, model.safetensors or its parts, tokenizer.json, and perhaps generation_config.json. As for decoders,
-every entry of config.json is read, must have one value, or is known to change nothing.
+Files: config.json, model.safetensors or its parts, tokenizer.json, and optionally generation_config.json. As for decoders,
+every entry of config.json is read, must have one value, or is known to have no effect.
 
 Source: Hugging Face, transformers, the network Whisper (tiny to large v3, turbo, distil-whisper).
 """
@@ -27,10 +27,10 @@ from picograd_programs.models.whisper_times import Times
 
 WHISPER = "whisper"  # model_type of its folders
 BEGIN, NO_TIMES, FIRST_TASK = "<|startoftranscript|>", "<|notimestamps|>", "<|translate|>"
-BEFORE = "<|startofprev|>"  # begins the text before a window
+BEFORE = "<|startofprev|>"  # precedes the text before a window
 TASKS = ("transcribe", "translate")
-BEGIN_MAX = 50  # steps of time before the first word
-MULTILINGUAL_MIN = 51_865  # tokens of a vocabulary that knows languages
+BEGIN_MAX = 50  # steps of the latest time of the first word
+MULTILINGUAL_MIN = 51_865  # size of a multilingual vocabulary
 ENTRIES: dict[str, Any] = SIZES | {
     "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448, "eos_token_id": NEEDED,
     "suppress_tokens": None, "begin_suppress_tokens": None,
@@ -49,14 +49,14 @@ AROUND_LAYERS = {
 
 
 class Speech(Record, eq=False):
-    """A network of a folder.
+    """A network loaded from a folder.
 
-    network:    with its weights
-    tokenizer:  of the same folder
+    network:    network with its weights
+    tokenizer:  tokenizer of the folder
     end:        token that ends a text
-    barred:     tokens that are not written, such as signs of music
-    languages:  names of languages -> their tokens; {}: it knows English alone
-    times:      in its texts; None: its vocabulary has none
+    barred:     tokens that are never written, such as signs of music
+    languages:  names of languages -> their tokens; {}: only English
+    times:      timestamps of its texts; None: its vocabulary has none
     """
 
     network: Whisper
@@ -67,7 +67,7 @@ class Speech(Record, eq=False):
     times: Times | None
 
     def start(self, language: str, task: str) -> tuple[int, ...]:
-        """Returns the tokens that a text begins with.
+        """Returns the start tokens of a text.
 
         Args:
           language:  a key of `languages`, if there are any
@@ -79,14 +79,14 @@ class Speech(Record, eq=False):
 
 
 def read_whisper(folder: Path) -> Speech:
-    """Returns the network in a folder.
+    """Loads the network of a folder.
 
     Raises:
       FileError: a file cannot be read.
-      DataError: one is damaged or missing, or describes another network.
+      DataError: a file is damaged or missing, or describes another network.
     """
     content = json_in(folder / "config.json", "transcribe")
-    _, _, positions, _ = read_whisper_config(content, 1)  # errors come before other files are looked for
+    _, _, positions, _ = read_whisper_config(content, 1)  # config errors come before missing files
     tokenizer, known, has_times = read_words(folder, content["vocab_size"], positions)
     config, bands, positions, end = read_whisper_config(content, known)
     path = folder / "generation_config.json"
@@ -111,14 +111,14 @@ def read_whisper(folder: Path) -> Speech:
 
 
 def read_words(folder: Path, rows: int, positions: int) -> tuple[Pipeline, int, bool]:
-    """Returns the tokenizer, the number of tokens, and whether times are among them, which early files do not name.
+    """Returns the tokenizer, the number of tokens, and whether they include timestamps, which early files do not name.
 
     Args:
-      rows:       of the table of tokens
-      positions:  steps of time
+      rows:       rows of the token table
+      positions:  number of time steps
 
     Raises:
-      DataError: it is that of another network.
+      DataError: the tokenizer is another network's.
     """
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     if missing := [name for name in (BEGIN, NO_TIMES, *(f"<|{task}|>" for task in TASKS)) if name not in tokenizer.control]:
@@ -132,10 +132,10 @@ def read_words(folder: Path, rows: int, positions: int) -> tuple[Pipeline, int, 
 
 
 def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[Seq2SeqConfig, int, int, int]:
-    """Returns the settings of a config.json, the numbers of mel bands and positions, and the token that ends a text.
+    """Returns the configuration in a config.json, the numbers of mel bands and positions, and the end token.
 
     Raises:
-      DataError: it describes another network, lacks an entry, or has one that is not known.
+      DataError: it describes another network, lacks an entry, or has an unknown one.
     """
     if content.get("model_type") != WHISPER:
         raise DataError(f"config.json says model_type is {str(content.get('model_type'))[:40]!r}; {WHISPER} is run.")
@@ -146,7 +146,7 @@ def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[Seq2Se
     sizes, end = sizes_of(said), said.get("eos_token_id")
     if type(end) is not int or not 0 <= end < rows:
         raise said.wrong("eos_token_id", end, f"a number of the {rows} tokens is needed")
-    said.get("suppress_tokens"), said.get("begin_suppress_tokens")  # which `read_whisper` reads
+    said.get("suppress_tokens"), said.get("begin_suppress_tokens")  # read by `read_whisper`
     said.check_empty(FIXED | NO_MATTER)
     config = Seq2SeqConfig(
         min(rows, tokens), longest, **sizes, positions=longest, eps=1e-5, has_biases=True, scale=None
@@ -155,10 +155,10 @@ def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[Seq2Se
 
 
 def numbers_in(key: str, value: Any, tokens: int) -> tuple[int, ...]:
-    """Returns the tokens of a list; those beyond the vocabulary do not count.
+    """Returns the tokens of a list, without numbers outside the vocabulary.
 
     Raises:
-      DataError: it is not a list of whole numbers.
+      DataError: it is not a list of integers.
     """
     if value is None:
         return ()

@@ -1,6 +1,6 @@
-"""Times in the texts of Whisper: the rules of what may follow, parts between times, and where the next window begins.
+"""Timestamps in Whisper's texts: rules for the next token, parts between timestamps, and the start of the next window.
 
-    <|0.00|> Good morning.<|1.84|><|2.10|> It rains.<|4.00|>    a time before each part, and one after it
+    <|0.00|> Good morning.<|1.84|><|2.10|> It rains.<|4.00|>    a timestamp before each part, and one after it
 
 Source: Radford et al. 2022, arXiv:2212.04356, sections 2.3 (times), 3.8 and 4.5 (long sounds); OpenAI, whisper (the rules
        of its decoder, and what its transcriber does with times).
@@ -18,16 +18,16 @@ import numpy as np
 from picograd.record import Record
 from picograd_programs.chat.rules import BARRED, Logits
 
-SECONDS = 0.02  # of a step from a time to the next
+SECONDS = 0.02  # between two timestamps
 
 
 class Times(Record):
-    """Times as tokens, and the rule of a text that has them.
+    """Timestamps as tokens, and the rule of texts with them.
 
-    first:    token of the time 0; all from there on are times
-    end:      token that ends a text; those before it are words
-    at_first: latest time that a text may begin with, in steps; None: any
-    start:    tokens before an answer
+    first:    token of the time 0; all later ones are timestamps
+    end:      token that ends a text; earlier ones are words
+    at_first: latest first timestamp of a text, in steps; None: any
+    start:    number of tokens before an answer
     """
 
     first: int
@@ -36,20 +36,20 @@ class Times(Record):
     start: int = 0
 
     def __call__(self, scores_V: Logits, text: Sequence[int]) -> None:
-        """Bars what would not be a part between two times, and words where a time is likelier than each of them."""
+        """Bars tokens outside the form of parts, and words if the timestamps together are likelier than each of them."""
         first, written = self.first, text[self.start :]
-        scores_V[first - 1] = BARRED  # the token that says that there are no times
+        scores_V[first - 1] = BARRED  # the token for a text without timestamps
         is_time = [token >= first for token in written[-2:]]
         if not written:
             scores_V[:first] = BARRED
             if self.at_first is not None:
                 scores_V[first + self.at_first + 1 :] = BARRED
         elif is_time == [False, True]:
-            scores_V[: self.end] = BARRED  # another time begins the next part, or the text ends
+            scores_V[: self.end] = BARRED  # another timestamp starts the next part, or the text ends
         elif is_time[-1]:
             scores_V[first:] = BARRED
         if before := [token for token in written if token >= first]:
-            scores_V[first : before[-1] + (is_time != [False, True])] = BARRED  # a part ends after it begins
+            scores_V[first : before[-1] + (is_time != [False, True])] = BARRED  # a part ends after its start
         likeliest = scores_V[first:].max()
         shares = np.exp(scores_V[first:].astype(np.float64) - likeliest)
         if likeliest + np.log(shares.sum()) > scores_V[:first].max():
@@ -57,10 +57,10 @@ class Times(Record):
 
 
 class Part(Record):
-    """Words between two times, in seconds of the sound.
+    """Words between two timestamps, in seconds of the sound.
 
-    tokens:  of the words
-    whole:   the same with their times, as they were written
+    tokens:  tokens of the words
+    whole:   tokens with the timestamps, as written
     """
 
     begin: float
@@ -70,12 +70,12 @@ class Part(Record):
 
 
 def parts_of(tokens: Sequence[int], first: int, window: int) -> tuple[list[Part], int]:
-    """Returns the parts of a window's text, times counted from the window's begin, and where the next window begins.
+    """Returns the parts of a window's text, with times relative to the window, and the start of the next window.
 
-    That is behind the last part that has ended, or behind the window where no other part has begun.
+    The next window starts after the last complete part, or after the window if no other part has started.
 
     Args:
-      tokens:  of the text, with times
+      tokens:  tokens of the text, with timestamps
       first:   token of the time 0
       window:  length in steps
 
@@ -90,7 +90,7 @@ def parts_of(tokens: Sequence[int], first: int, window: int) -> tuple[list[Part]
         last = next((token - first for token in reversed(tokens) if token > first), window)
         words = tuple(token for token in tokens if token < first)
         return [Part(0.0, last * SECONDS, words, tuple(tokens))], window
-    is_whole = is_time[-2:] == [False, True]  # the last part has ended, and none has begun behind it
+    is_whole = is_time[-2:] == [False, True]  # the last part is complete, and no other has started
     if is_whole:
         cuts.append(len(tokens))
     pieces = [tokens[past:end] for past, end in pairwise([0, *cuts])]

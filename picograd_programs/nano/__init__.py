@@ -1,1 +1,1 @@
-"""nano: a chat model from nothing, by one dial: vocabulary, pretraining, conversations, sums by reinforcement."""
+"""nano: a chat model from scratch, sized by one setting: vocabulary, pretraining, conversations, reinforcement learning."""

@@ -1,6 +1,6 @@
-"""First stage of nano: a vocabulary is learned from a text, and a decoder reads that text until it can guess what follows.
+"""First stage of nano: learns a vocabulary from a text, and trains a decoder to predict that text.
 
-The last tenth of the text is held out, from the vocabulary, too; how well it is guessed is said in bits per byte.
+The last tenth of the text is held out, also from the vocabulary; the loss on it is reported in bits per byte.
 
 Source: Karpathy 2025, nanochat, `tok_train` and `base_train`.
 
@@ -31,9 +31,9 @@ from picograd_programs.nano.stage import MARKS, VOCABULARY, Answers, NanoSetting
 from picograd_programs.train.measures import bits_per_byte, perplexity
 
 TRAIN_SHARE = 0.9
-LESSONS = 2000  # whose words are in the vocabulary, too
-WINDOWS = 64  # of an evaluation
-BEGUN, PREVIEWED, PREVIEW_TEMPERATURE = 8, 32, 0.8  # tokens of held-out text, and of what is drawn after them
+LESSONS = 2000  # lessons whose words also enter the vocabulary
+WINDOWS = 64  # per evaluation
+BEGUN, PREVIEWED, PREVIEW_TEMPERATURE = 8, 32, 0.8  # tokens of held-out text, and of its continuation
 
 
 class Prepared(NamedTuple):
@@ -43,18 +43,18 @@ class Prepared(NamedTuple):
     parts: Mapping[str, Sequence[int]]
 
     def write(self, folder: Path) -> None:
-        """Writes both into the folder of a run."""
+        """Writes both to the folder of a run."""
         save_tokenizer(self.tokenizer, folder / VOCABULARY)
         for name, tokens in self.parts.items():
             write_tokens(folder / f"{name}.bin", tokens, len(self.tokenizer.tokens))
 
 
 def prepare(settings: NanoSettings) -> Prepared:
-    """Learns the vocabulary, and reads the text by it.
+    """Learns the vocabulary, and encodes the text with it.
 
     Raises:
       DataError: the text is too short.
-      ArgumentError: the vocabulary is too small, or larger than the text gives.
+      ArgumentError: the vocabulary is too small, or larger than the text allows.
     """
     text = load_text(settings.text)
     cut = int(len(text) * TRAIN_SHARE)
@@ -82,7 +82,7 @@ def prepare(settings: NanoSettings) -> Prepared:
 
 
 class Base(Stage):
-    """Reads a text: guesses each token from those before it."""
+    """Learns a text: predicts each token from those before it."""
 
     stage, item, per = "base", "tokens", "element"
     about = "Reads a text."
@@ -95,7 +95,7 @@ class Base(Stage):
         self.steps = self.text_steps
 
     def batch(self, number: int) -> Windows:
-        """Returns windows of the text, and the tokens that follow each of theirs."""
+        """Returns windows of the text, and the next token of each position."""
         settings = self.settings
         return random_windows(self.train_N, settings.seed, number, self.rows, settings.context)
 
@@ -118,7 +118,7 @@ class Base(Stage):
         return {"bits per byte": bits_per_byte(*self.losses(model))}
 
     def preview(self, model: Nano, step: int) -> str:
-        """Returns the beginning of the held-out text, gone on with."""
+        """Returns the beginning of the held-out text with a continuation."""
         begun = self.held_out_N[:BEGUN].tolist()
         (drawn,) = Answers(model, self.settings.context, self.end, PREVIEW_TEMPERATURE).to([begun], PREVIEWED)
         return f"{self.tokenizer.decode(begun)} ... {self.tokenizer.decode(drawn)}"
@@ -129,7 +129,7 @@ class Base(Stage):
         return f"{num:,} tokens learned; the text has {tokens:,} of them; {super().describe()}"
 
     def report(self, model: Nano) -> str:
-        """Returns how well held-out text is guessed."""
+        """Returns the loss on held-out text."""
         losses, nbytes = self.losses(model)
         bits = bits_per_byte(losses, nbytes)
         return f"held-out text: {bits:.4f} bits per byte, perplexity {perplexity(losses):.2f} a token"

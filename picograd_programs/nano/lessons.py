@@ -1,8 +1,8 @@
-"""Conversations to learn from, made by a rule: nobody has said them, and none is about the world.
+"""Synthetic conversations for training, made by rules.
 
-A lesson is a question and its answer. Four kinds are drawn, equally often: the next line of the text, the letters of a
-word, how many these are, and sums. Words and lines are the text's. Whether a question is held out follows from its
-characters alone, so that it is never trained on by any seed.
+A lesson is a question and its answer. Four kinds are drawn with equal probability: the next line of the text, the letters
+of a word, their number, and sums. Words and lines are the text's. Whether a question is held out depends only on its
+characters, so that no seed ever trains on it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 from picograd.errors import DataError
 
-HELD_OUT_EVERY = 5  # one in so many questions
+HELD_OUT_EVERY = 5  # one of this many questions
 WORD_LETTERS = (3, 6)
-WORDS_MAX = 1000  # the most frequent
+WORDS_MAX = 1000  # most frequent words
 LINE_CHARACTERS_MAX = 40
 DRAWS_MAX = 1000
 TERMS_A_DEPTH = 10  # numbers of sums are below depth times this
@@ -33,7 +33,7 @@ class Lesson(NamedTuple):
 
 
 def is_held_out(question: str) -> bool:
-    """Returns whether a question is kept for evaluations."""
+    """Returns whether a question is reserved for evaluations."""
     return zlib.crc32(question.encode()) % HELD_OUT_EVERY == 0
 
 
@@ -41,8 +41,8 @@ class Lessons:
     """Draws lessons about a text.
 
     Args:
-      text:   whose words and lines are asked for
-      depth:  of the network: numbers of sums are below 10 times the depth
+      text:   source of words and lines
+      depth:  depth of the network: numbers of sums are below 10 times the depth
 
     Raises:
       DataError: the text has no word of three to six letters, or no two lines of up to 40 characters in a row.
@@ -85,10 +85,10 @@ class Lessons:
         return Lesson(f"What is {a} + {b}?", str(a + b))
 
     def drawn(self, kind: str, rng: np.random.Generator, held_out: bool = False) -> Lesson:
-        """Returns a lesson of a kind that is held out, or one that is not.
+        """Returns a random lesson of a kind, either a held-out one or another.
 
         Raises:
-          DataError: the text is so short that there is none.
+          DataError: the text is too short for such a lesson.
         """
         for _ in range(DRAWS_MAX):
             lesson = self.kinds[kind](rng)
@@ -97,11 +97,11 @@ class Lessons:
         raise DataError(f"--text: too short: of the questions about {kind} none is {'held out' if held_out else 'left'}.")
 
     def several(self, num: int, rng: np.random.Generator) -> list[Lesson]:
-        """Returns lessons of all kinds, to be trained on."""
+        """Returns lessons of all kinds for training."""
         kinds = [*self.kinds]
         return [self.drawn(kinds[rng.integers(len(kinds))], rng) for _ in range(num)]
 
     def held_out(self, kind: str, num: int) -> list[Lesson]:
-        """Returns lessons of a kind for an evaluation, the same each time."""
+        """Returns held-out lessons of a kind, the same each time."""
         rng = np.random.default_rng(0)
         return [self.drawn(kind, rng, held_out=True) for _ in range(num)]

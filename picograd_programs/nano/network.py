@@ -1,16 +1,16 @@
-"""The network of nano, and the dial that sets its size: a decoder with the parts that small GPTs have settled on.
+"""The network of nano, sized by its depth: a decoder with the parts that small GPTs have converged on.
 
     x = norm(embedding[tokens])
     x = x + attention(norm(x));  x = x + mlp(norm(x))          in each block
     logits = 15 tanh(head(norm(x)) / 15)
 
-Norms have no weights, linear layers no biases; positions are rotations of queries and keys, which are normalised; the MLP
-squares its ReLU; the head is a matrix of its own; no logit is beyond 15.
+Norms have no weights, linear layers no biases; queries and keys are rotated by position and normalized; the MLP squares its
+ReLU; the head has its own matrix; logits have a soft limit of 15.
 
 Source: Karpathy 2025, nanochat, `GPT`. Its parts: Zhang, Sennrich 2019, arXiv:1910.07467 (RMSNorm); Su et al. 2021,
        arXiv:2104.09864 (rotations); Henry et al. 2020, arXiv:2010.04245 (norm of queries and keys); So et al. 2021,
        arXiv:2109.08668 (ReLU squared); Gemma Team 2024, arXiv:2408.00118, section 2 (soft cap); Ainslie et al. 2023,
-       arXiv:2305.13245 (heads that share keys and values).
+       arXiv:2305.13245 (shared heads of keys and values).
 
 Letters: B batch, T positions, S positions of the cache, C width, H heads, G heads of keys and values, D features of a head,
 V vocabulary.
@@ -45,14 +45,14 @@ class NanoConfig:
     """The shape of a network.
 
     vocabulary:    V
-    context:       most positions that it reads
-    layers:        blocks, one after the other
-    heads:         H, of queries
+    context:       largest number of positions
+    layers:        number of blocks
+    heads:         H, number of query heads
     shared_heads:  G; divides heads
-    cap:           no logit is beyond it
+    cap:           soft limit of the logits
 
     Raises:
-      ArgumentError: a number below 1, or heads that are not a multiple of shared_heads.
+      ArgumentError: a number is below 1, or heads are not a multiple of shared_heads.
     """
 
     vocabulary: int
@@ -76,9 +76,9 @@ class NanoConfig:
 
 
 def dialled(depth: int, vocabulary: int, context: int) -> NanoConfig:
-    """Returns the shape for a depth: so many blocks, so many heads of 64 features.
+    """Returns the configuration for a depth: the number of blocks, and of heads of 64 features.
 
-    Source: nanochat, `base_train`, whose width is 64 times the depth, too.
+    Source: nanochat, `base_train`, whose width is also 64 times the depth.
 
     >>> dialled(4, 1024, 128).width
     256
@@ -99,7 +99,7 @@ def norm(x: Tensor) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Each position takes in what the positions up to its own hold."""
+    """Attention of each position to the positions up to its own."""
 
     def __init__(self, config: NanoConfig):
         inner, shared = config.heads * FEATURES, config.shared_heads * FEATURES
@@ -117,7 +117,7 @@ class SelfAttention(nn.Module):
         return norm(turned(q, cos, sin, True)), norm(turned(k, cos, sin, True)), v
 
     def joined(self, y_BHTD: Tensor) -> Tensor:
-        """Returns the heads' results joined to one vector per position, (B, T, C), after the output layer."""
+        """Returns the heads' results concatenated per position, (B, T, C), after the output layer."""
         batch, heads, length, features = y_BHTD.shape
         out_BTC: Tensor = self.proj(y_BHTD.transpose(1, 2).reshape(batch, length, heads * features))
         return out_BTC
@@ -130,12 +130,12 @@ class SelfAttention(nn.Module):
     def read_on(
         self, x_BTC: Tensor, cos: Tensor, sin: Tensor, cache: Cache, layer: int, position: Positions, mask: Any
     ) -> Tensor:
-        """As forward, for positions from `position` on; the cache takes keys and values; `mask` as in `Cache.attend`."""
+        """As forward, for positions from `position` on; keys and values go to the cache; `mask` as in `Cache.attend`."""
         return self.joined(cache.attend(layer, *self.heads_of(x_BTC, cos, sin), position, mask, enable_gqa=True))
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)); the MLP is four times as wide between its layers."""
+    """x + attention(norm(x)), then x + mlp(norm(x)); the MLP has four times the width between its layers."""
 
     def __init__(self, config: NanoConfig):
         self.attn = SelfAttention(config)
@@ -154,7 +154,7 @@ class Block(nn.Module):
         return x_BTC + self.mlp(norm(x_BTC))
 
     def read_on(self, x_BTC: Tensor, *where: Any) -> Tensor:
-        """As forward, beside a cache; `where` as in SelfAttention."""
+        """As forward, with a cache; `where` as in SelfAttention."""
         x_BTC = (x_BTC + self.attn.read_on(norm(x_BTC), *where)).contiguous()
         return (x_BTC + self.mlp(norm(x_BTC))).contiguous()
 
@@ -163,8 +163,8 @@ class Block(nn.Module):
 class Nano(nn.Module):
     """logits = cap tanh(head(norm(blocks(norm(embedding[tokens])))) / cap)
 
-    The embedding starts from N(0, 1), matrices from N(0, 1 / C) (those of wide inputs from less), and what writes into
-    the residual stream, as the head, from 0: at first every token is equally likely.
+    The embedding is initialized from N(0, 1), matrices from N(0, 1 / C) (those with more inputs from less); the head and
+    the matrices that write to the residual stream from 0, so that all tokens are equally likely at first.
 
     >>> model = Nano(NanoConfig(5, 8, 1, 1, 1))
     >>> model(Tensor([[1, 2, 3]])).shape
@@ -186,7 +186,7 @@ class Nano(nn.Module):
         realize([self.places, *self.angles])
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
-        """Returns the blocks' output for the tokens, (B, T, C), normalised.
+        """Returns the blocks' output for the tokens, (B, T, C), normalized.
 
         Raises:
           ShapeError: tokens are not (B, T), or T is 0 or longer than the context.
@@ -211,10 +211,10 @@ class Nano(nn.Module):
 
     # ---- beside a cache ----
     def cache(self, batch: int = 1, length: int | None = None) -> KVCache:
-        """Returns an empty cache for texts of up to `length` tokens: by default as many as the context has.
+        """Returns an empty cache for texts of up to `length` tokens, by default the context.
 
         Raises:
-          ArgumentError: the length is below 1 or beyond the context.
+          ArgumentError: the length is below 1 or above the context.
         """
         config = self.config
         length = config.context if length is None else length
@@ -228,10 +228,10 @@ class Nano(nn.Module):
 
         With a bound Variable as the position, one plan serves every position for a number of tokens.
 
-        Returns:   (B, T, C), normalised
+        Returns:   (B, T, C), normalized
 
         Raises:
-          ShapeError: tokens are not (B, T) with the cache's B, or do not fit into it.
+          ShapeError: tokens are not (B, T) with the cache's B, or do not fit.
         """
         cache.check("Nano", tokens_BT, position)
         length = tokens_BT.shape[1]
@@ -250,17 +250,17 @@ class Nano(nn.Module):
 
 # ---- what is trained how ----
 def mean_loss(model: Nano, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-    """Returns the mean cross-entropy, in nats; a target of -1 does not count."""
+    """Returns the mean cross-entropy, in nats; targets of -1 are ignored."""
     return F.cross_entropy(model(tokens_BT).flatten(0, 1), targets_BT.flatten(), ignore_index=-1)
 
 
 def optimizers_of(model: Nano, rate: float = 1.0) -> tuple[Optimizer, Optimizer]:
-    """Returns Muon for the matrices of the blocks, and AdamW for the embedding and the head, in which a token is a row.
+    """Returns Muon for the matrices of the blocks, and AdamW for the embedding and the head, which have a row per token.
 
     Args:
       rate:  factor of all learning rates
 
-    Source: Jordan et al. 2024, "Muon" (which parameters); nanochat, `GPT`: 0.02, and 0.2 and 0.004 times
+    Source: Jordan et al. 2024, "Muon" (its parameters); nanochat, `GPT`: 0.02, and 0.2 and 0.004 times
            (width / 768)^-0.5, AdamW's betas and eps.
     """
     scale = rate * (model.config.width / 768) ** -0.5

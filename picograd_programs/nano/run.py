@@ -1,6 +1,6 @@
-"""`picograd train nano` and `picograd sample nano`: the stages of a chat model, one after the other.
+"""`picograd train nano` and `picograd sample nano`: the stages of a chat model in sequence.
 
-Source: Karpathy 2025, nanochat: one dial, and the order of stages.
+Source: Karpathy 2025, nanochat: the depth as the only size, and the order of stages.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from picograd_programs.train.callbacks import Checkpoints, only_writer
 from picograd_programs.train.program import Program, SampleSettings, check_settings, train, trained
 
 STAGES: tuple[type[Stage], ...] = (Base, Talk, Sums)
-FILES = (*(stage.stage for stage in STAGES), VOCABULARY, "*.bin", "result.json")  # what a run has in its folder
-CONTEXT_MIN = 64  # tokens, so that a question and its answer have room
+FILES = (*(stage.stage for stage in STAGES), VOCABULARY, "*.bin", "result.json")  # files of a run's folder
+CONTEXT_MIN = 64  # tokens, with room for a question and its answer
 
 
 @dataclass(frozen=True)
 class SampleNanoSettings(SampleSettings):
     """Settings of `picograd sample nano`."""
 
-    prompt: str = "What is 3 + 4?"  # question
-    length: int = 64  # most tokens of an answer
+    prompt: str = "What is 3 + 4?"  # the question
+    length: int = 64  # largest number of tokens of an answer
     temperature: float = 0.0
 
 
 class NanoProgram(Program):
-    """Makes a chat model from nothing."""
+    """Trains a chat model from scratch."""
 
     name, takes, samples = "nano", NanoSettings, SampleNanoSettings
     about = "Makes a small chat model from nothing: vocabulary, text, conversations, sums by reinforcement."
 
     @classmethod
     def run(cls, settings: NanoSettings) -> int:
-        """Trains stage after stage; one that a run before this one has ended is passed over with --resume.
+        """Trains stage after stage; with --resume, stages that an earlier run has finished are skipped.
 
-        Returns:   0, or 130 when Ctrl-C stopped a stage
+        Returns:   0, or 130 if Ctrl-C stopped a stage
 
         Raises:
           ArgumentError: a setting is out of its range.
-          DataError: there is no text, it is too short, or the checkpoints are those of another run.
+          DataError: the text is missing or too short, or the checkpoints are of another run.
         """
         if settings.context < CONTEXT_MIN:
             raise ArgumentError(f"--context: got {settings.context}, conversations need {CONTEXT_MIN} tokens or more.")
@@ -59,12 +59,12 @@ class NanoProgram(Program):
 
     @classmethod
     def make_stages(cls, settings: NanoSettings) -> int:
-        """As `run`, while no other training writes to the folder."""
+        """As `run`, with a lock on the folder."""
         earlier = Checkpoints(settings.out, others=FILES)
         if settings.resume:
             earlier.bring_back()
         else:
-            prepared = prepare(settings)  # first: what is wrong with the text is said before anything is moved
+            prepared = prepare(settings)  # first, so that errors of the text come before files are moved
             earlier.set_aside()
             prepared.write(settings.out)
         begun = {stage: bool(Checkpoints(settings.out / stage.stage).paths()) for stage in STAGES}
@@ -77,11 +77,11 @@ class NanoProgram(Program):
 
     @classmethod
     def sample(cls, settings: Any) -> str:
-        """Returns answers to a question, each read and written beside a cache.
+        """Returns answers to a question.
 
         Raises:
           ArgumentError: a setting is out of its range, or the question is longer than the network reads.
-          DataError: no stage is there that has learned to answer.
+          DataError: no stage has learned to answer yet.
         """
         check_settings(settings)
         model, tokenizer = chat_model(settings.checkpoint)
@@ -92,17 +92,17 @@ class NanoProgram(Program):
         choice = Choice(settings.temperature, top_p=1.0, repetition=1.0)
         plans = Plans(model, length)
         texts = []
-        for number in range(settings.num):  # one after the other: they are read into one cache
+        for number in range(settings.num):  # in sequence, as they share a cache
             answer = Reader(plans).answer(question, turns.ends, settings.length, choice, settings.seed + number)
             texts.append(tokenizer.decode(answer))
         return "\n".join(texts)
 
 
 def chat_model(folder: Path) -> tuple[Nano, Tokenizer]:
-    """Returns the network of the last stage that is there, and its vocabulary.
+    """Returns the network of the last finished stage, and its vocabulary.
 
     Raises:
-      DataError: the run has not come to conversations.
+      DataError: the run has not reached the conversations.
     """
     Checkpoints(folder).bring_back()
     for stage in (Sums, Talk):

@@ -1,7 +1,7 @@
-"""A stage of nano: the settings of the whole run, turns as tokens, and what stages have in common.
+"""A stage of nano: the settings of the whole run, turns as tokens, and shared parts of the stages.
 
-A stage is a training of its own (picograd_programs/train), in a folder of its own, that begins with the weights of the
-stage before it. Turns are those of ChatML, so that `picograd chat` reads them as it does those of published models.
+A stage is a separate training (picograd_programs/train) in its own folder, initialized with the weights of the stage
+before. Turns are ChatML's, so that `picograd chat` reads them like those of published models.
 
 Letters: R rows, T positions, C width, V vocabulary.
 """
@@ -39,21 +39,21 @@ MANNER = Manner(TEMPLATE, {}, (), frozenset())
 ROWS_A_DEPTH = 32
 TOKENS_A_WEIGHT = 20  # Hoffmann et al. 2022, arXiv:2203.15556, table 3; nanochat, `base_train`
 VOCABULARY = "tokenizer.json"  # file of the run's folder
-NOT_COUNTED = -1  # a target without a loss
+NOT_COUNTED = -1  # an ignored target
 
 
 @dataclass(frozen=True)
 class NanoSettings(Settings):
-    """Settings of `picograd train nano`: size, data and rates follow from the depth."""
+    """Settings of `picograd train nano`; size, data and rates follow from the depth."""
 
-    depth: int = 1  # blocks; as many heads of 64 features
-    text: str = "shakespeare"  # to read first: "shakespeare", "python" (source of the standard library), or a file
-    vocabulary: int = 1024  # tokens, learned from the text
-    context: int = 128  # tokens that the model reads
-    batch: int = 0  # windows or conversations in a step; 0: 32 times the depth
-    steps: int = 0  # that read the text; 0: 20 tokens for each weight
-    chat_steps: int = 0  # that learn from conversations; 0: as many as read the text
-    sums_steps: int = 150  # that learn sums by trying
+    depth: int = 1  # number of blocks, and of heads of 64 features
+    text: str = "shakespeare"  # first training text: "shakespeare", "python" (source of the standard library), or a file
+    vocabulary: int = 1024  # number of tokens, learned from the text
+    context: int = 128  # tokens in the model's context
+    batch: int = 0  # windows or conversations per step; 0: 32 times the depth
+    steps: int = 0  # for the text; 0: 20 tokens per weight
+    chat_steps: int = 0  # for conversations; 0: as many as for the text
+    sums_steps: int = 150  # for sums, by reinforcement learning
     lr: float = 1.0  # factor of all learning rates
     warmup: NoOption[int] = 0
     weight_decay: NoOption[float] = 0.0
@@ -63,17 +63,17 @@ class NanoSettings(Settings):
 
 
 class Stage(Program):
-    """A training that begins with the weights of another: the base of the stages of nano.
+    """A training that starts from another's weights: the base class of nano's stages.
 
-    stage:   its name, and that of its folder
-    before:  the stage whose weights it begins with, or None
-    rate:    its part of the learning rates
+    stage:   its name, also of its folder
+    before:  the stage whose weights it starts from, or None
+    rate:    factor of the learning rates
     """
 
     name, takes = "nano", NanoSettings
     stage: ClassVar[str]
     before: ClassVar[type[Stage] | None] = None
-    length: int  # most tokens of a conversation
+    length: int  # largest number of tokens of a conversation
     rate: ClassVar[float] = 1.0
     same = (*Program.same, "stage", "depth", "text", "text_digest", "vocabulary", "context")
 
@@ -97,12 +97,12 @@ class Stage(Program):
 
     @property
     def title(self) -> str:
-        """As Program."""
+        """As in Program."""
         return f"{self.name} {self.stage}"
 
     @property
     def folder(self) -> Path:
-        """As Program: one of the run's."""
+        """As in Program: a subfolder of the run's."""
         return Path(self.settings.out) / self.stage
 
     @classmethod
@@ -111,9 +111,9 @@ class Stage(Program):
         return Nano(dialled(facts["depth"], facts["tokens"], facts["context"]))
 
     def schedule(self, step: int) -> float:
-        """Returns the factor of the learning rate: 1, and over the last two fifths a straight line to 0.
+        """Returns the factor of the learning rate: 1, and linearly down to 0 over the last two fifths.
 
-        Source: nanochat, `base_train`: no warm-up, and such a line at the end.
+        Source: nanochat, `base_train`, which has no warm-up and such an end.
         """
         return min(1.0, (self.steps - step) / (0.4 * self.steps))
 
@@ -122,7 +122,7 @@ class Stage(Program):
         return [self.turns.question(lesson.question) for lesson in lessons]
 
     def answered(self, model: Nano, lessons: Sequence[Lesson], num: int) -> str:
-        """Returns questions with the likeliest answers of up to `num` tokens, a line each."""
+        """Returns questions with the likeliest answers of up to `num` tokens, one per line."""
         answers = Answers(model, self.length, self.end, temperature=0.0).to(self.prompts(lessons), num)
         said = (self.tokenizer.decode([token for token in answer if token != self.end]) for answer in answers)
         return "\n".join(f"{lesson.question} {text.strip()}" for lesson, text in zip(lessons, said))
@@ -130,10 +130,10 @@ class Stage(Program):
 
 # ---- conversations as tokens ----
 class Rows(NamedTuple):
-    """Conversations, filled up behind.
+    """Padded conversations.
 
     tokens:   (R, T)  int32
-    targets:  (R, T)  int32, the token after each; -1 where the model is not to say it
+    targets:  (R, T)  int32, the token after each; -1 for ignored ones
     """
 
     tokens: NDArray[np.int32]
@@ -141,7 +141,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(questions: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], length: int) -> Rows:
-    """Returns questions and answers as rows of T tokens, of which the answers are targets; what is longer is cut off.
+    """Returns questions and answers as rows of T tokens, with the answers as targets; longer ones are truncated.
 
     >>> rows_of([[7, 8]], [[1, 2]], 4)
     Rows(tokens=array([[7, 8, 1, 2]], dtype=int32), targets=array([[-1,  1,  2, -1]], dtype=int32))
@@ -156,13 +156,13 @@ def rows_of(questions: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
 
 
 class Answers:
-    """Draws answers to many short questions at once, a token of each a time.
+    """Draws answers to many short questions at once, token by token.
 
-    No cache is kept: rows are short, and of different lengths. No position of a row sees the padding behind its end.
+    There is no cache: rows are short, and of different lengths. Causal attention hides the padding after each row.
 
     Args:
-      model:   whose answers; its weights may change between two calls
-      length:  most tokens of a question and its answer
+      model:   model that answers; its weights may change between two calls
+      length:  largest number of tokens of a question and its answer
       end:     token that ends an answer
     """
 
@@ -177,10 +177,10 @@ class Answers:
         self.next_of = next_of
 
     def to(self, questions: Sequence[Sequence[int]], num: int) -> list[list[int]]:
-        """Returns the tokens of answers, up to `num` of them, the one that ends it included where there is one.
+        """Returns the tokens of answers, up to `num` of them, including the end token if there is one.
 
         Args:
-          questions:  tokens of each
+          questions:  tokens of each question
         """
         texts = [[*question][: self.length - 1] for question in questions]
         answers, open_rows = [list[int]() for _ in texts], set(range(len(texts)))
@@ -201,6 +201,6 @@ class Answers:
 
 
 def right(stage: Stage, answers: Sequence[Sequence[int]], lessons: Sequence[Lesson]) -> NDArray[np.float32]:
-    """Returns 1 for each answer that is the lesson's and has an end, 0 for others, (R,)."""
+    """Returns 1 for each complete answer that equals the lesson's, 0 for others, (R,)."""
     said = [stage.tokenizer.decode(answer) if stage.end in answer else None for answer in answers]
     return np.array([text == lesson.answer for text, lesson in zip(said, lessons)], np.float32)

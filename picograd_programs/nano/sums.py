@@ -1,13 +1,13 @@
-"""Third stage of nano: sums learned by trying. Right answers are made likelier, wrong ones less so.
+"""Third stage of nano: learns sums by reinforcement. Right answers become likelier, wrong ones less likely.
 
-Each question is answered several times by the network as it is now. An answer's reward is 1 if it is right, else 0; its
-advantage is its reward minus the mean of the question's, so that answers compete with each other and no second network
-has to say what was to be expected:
+The current network answers each question several times. An answer's reward is 1 if it is right, else 0; its advantage is
+its reward minus the mean of the question's rewards, so that a question's answers compete and no second network has to
+estimate the expected reward:
 
     loss = -sum(advantage * log(probability of the answer's tokens)) / tokens
 
-This is GRPO without its reference model, its ratio of old and new probabilities (a batch is used once, so it is 1), and
-the division by the rewards' deviation, which would favour questions that are nearly always or never answered rightly.
+This is GRPO without its reference model, without its ratio of new and old probabilities (a batch is used once, so it is 1),
+and without the division by the rewards' deviation, which would favour questions with nearly all answers right or wrong.
 
 Source: Shao et al. 2024, arXiv:2402.03300, section 4.1 (groups); Liu et al. 2025, arXiv:2503.20783, section 3.1 (no
        division); Karpathy 2025, nanochat, `chat_rl`.
@@ -32,14 +32,14 @@ from picograd_programs.nano.stage import NOT_COUNTED, Answers, NanoSettings, Sta
 from picograd_programs.nano.talk import Talk
 from picograd_programs.train.trainer import seed_from
 
-QUESTIONS, TRIES = 16, 16  # of a step, and of each question
-SAMPLE = 3  # kind of draws; those of steps and epochs are 1 and 2
-PREVIEWED = 4  # sums that are shown at an evaluation
-DRAWN = 512  # sums of an evaluation, of which each counts once
+QUESTIONS, TRIES = 16, 16  # per step, and answers per question
+SAMPLE = 3  # kind of draws; 1 and 2 are those of steps and epochs
+PREVIEWED = 4  # sums per evaluation
+DRAWN = 512  # draws of an evaluation, whose duplicates are dropped
 
 
 class Tried(NamedTuple):
-    """Answers that were tried.
+    """Tried answers with their rewards.
 
     tokens:      (R, T)  int32
     targets:     (R, T)  int32, the answers' tokens; -1 elsewhere
@@ -54,7 +54,7 @@ class Tried(NamedTuple):
 
 
 class Sums(Stage):
-    """Learns sums by trying."""
+    """Learns sums by reinforcement."""
 
     stage, item, before, rate = "sums", "answers", Talk, 0.05
     about = "Learns sums."
@@ -74,7 +74,7 @@ class Sums(Stage):
         self.begun = self.evaluate(self.model)
 
     def batch(self, number: int) -> Tried:
-        """Returns answers that the network tries as it is before step `number`, and how they were rewarded."""
+        """Returns answers of the network before step `number`, with their rewards."""
         rng = np.random.default_rng((self.settings.seed, number))
         asked = [self.lessons.drawn("sums", rng) for _ in range(QUESTIONS)]
         lessons = [lesson for lesson in asked for _ in range(TRIES)]
@@ -92,7 +92,7 @@ class Sums(Stage):
         return {"loss": policy_loss(model(tokens_RT), targets_RT, advantages_R), "reward": rewards_R.mean()}
 
     def evaluate(self, model: Nano) -> Mapping[str, float]:
-        """Returns the shares of held-out and of other sums that are right, the likeliest token taken each time."""
+        """Returns the shares of held-out and of other sums that are answered correctly, by the likeliest tokens."""
         answers = Answers(model, self.length, self.end, temperature=0.0)
         return {
             f"{name} sums right": float(right(self, answers.to(self.prompts(asked), self.answer_tokens), asked).mean())
@@ -104,14 +104,14 @@ class Sums(Stage):
         return self.answered(model, self.asked["held-out"][:PREVIEWED], self.answer_tokens)
 
     def report(self, model: Nano) -> str:
-        """Returns the same as a line, with what it was before this stage."""
+        """Returns the evaluation as a line, with the values before this stage."""
         ended = self.evaluate(model)
         rows = ((name, len(asked), f"{name} sums right") for name, asked in self.asked.items())
         return "; ".join(f"{name} sums: {ended[of]:.1%} of {n} right, {self.begun[of]:.1%} before" for name, n, of in rows)
 
 
 def policy_loss(logits_RTV: Tensor, targets_RT: Tensor, advantages_R: Tensor) -> Tensor:
-    """Returns -sum(advantage log p(target)) / number of targets, of those that are not -1.
+    """Returns -sum(advantage log p(target)) / number of targets, over targets other than -1.
 
     >>> policy_loss(Tensor.zeros(2, 2, 4), Tensor([[-1, 3], [0, 1]]), Tensor([0.5, 1.0])).exp().round(3)
     Tensor(3.175)

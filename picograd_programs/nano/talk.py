@@ -1,7 +1,7 @@
-"""Second stage of nano: the reader of a text learns to answer, from conversations of which its answers alone count.
+"""Second stage of nano: the language model learns to answer, from conversations with a loss on the answers only.
 
-Marks that no text can have begin and end each turn. The loss is that of the answer's tokens and of the mark that ends it:
-what a person will ask is not to be guessed.
+Marks that no text can contain surround each turn. The loss covers the answer's tokens and its end mark: the model shall not
+predict the user's questions.
 
 Source: Ouyang et al. 2022, arXiv:2203.02155, section 3.1; Karpathy 2025, nanochat, `chat_sft`.
 
@@ -20,10 +20,10 @@ from picograd_programs.nano.lessons import Lessons
 from picograd_programs.nano.network import Nano, mean_loss
 from picograd_programs.nano.stage import Answers, NanoSettings, Rows, Stage, right, rows_of
 
-ROW_TOKENS = 64  # of a conversation that is trained on
-ANSWER_TOKENS = 16  # of an evaluation
+ROW_TOKENS = 64  # tokens of a training conversation
+ANSWER_TOKENS = 16  # tokens of an answer in an evaluation
 ASKED = 64  # questions of each kind in an evaluation
-MEASURED = ("spelling", "letters", "sums")  # kinds with one right answer
+MEASURED = ("spelling", "letters", "sums")  # kinds with a unique answer
 
 
 class Talk(Stage):
@@ -50,7 +50,7 @@ class Talk(Stage):
         return mean_loss(model, *batch)
 
     def evaluate(self, model: Nano) -> Mapping[str, float]:
-        """Returns the shares of held-out questions that are answered rightly, the likeliest token taken each time."""
+        """Returns the shares of held-out questions that are answered correctly, by the likeliest tokens."""
         answers = Answers(model, self.length, self.end, temperature=0.0)
         return {
             f"{kind} right": float(right(self, answers.to(self.prompts(lessons), ANSWER_TOKENS), lessons).mean())
@@ -62,6 +62,6 @@ class Talk(Stage):
         return self.answered(model, [lessons[0] for lessons in self.asked.values()], ANSWER_TOKENS)
 
     def report(self, model: Nano) -> str:
-        """Returns the same as a line."""
+        """Returns the evaluation as a line."""
         shares = (f"{name} {share:.1%}" for name, share in self.evaluate(model).items())
         return f"held-out questions: {', '.join(shares)}"

@@ -1,4 +1,4 @@
-"""Training: a loop around a step that is easy to read, and callbacks between the steps."""
+"""Training: a loop around a readable step, and callbacks between the steps."""
 
 from picograd_programs.train.callbacks import Checkpoints, Every, Log, Progress, TensorBoard
 from picograd_programs.train.measures import bits_per_byte, perplexity

@@ -1,7 +1,7 @@
-"""Callbacks of a training: a bar, a log, evaluations, checkpoints, TensorBoard.
+"""Callbacks of a training: progress bar, log, evaluations, checkpoints, TensorBoard.
 
-Each is a class that `Trainer.fit` tells of its steps. Figures go to standard error (results to standard output, so the
-two can be told apart), and to files for curves.
+`Trainer.fit` calls them between its steps. Figures go to standard error, separate from results on standard output, and
+to files for curves.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ except ImportError:  # Windows
 
 
 class Every(Callback):
-    """Asks a function every so many steps, and at the end: an evaluation, samples, pictures.
+    """Calls a function at regular intervals and at the end, for evaluations, samples or pictures.
 
-    The function is given the model, in evaluation mode and without gradients; of averaged weights where there are such.
+    The function gets the model in evaluation mode, without gradients; with averaged weights if there are any.
 
     Args:
-      steps:     between two calls
-      function:  model -> figures by name, which are shown and logged; or a text, a sample say, which is printed with its
-                 step and logged; or None
+      steps:     number of steps between two calls
+      function:  model -> figures by name, which are shown and logged; or a text, such as a sample, which is printed with
+      its step and logged; or None
 
     Raises:
       ArgumentError: steps is below 1.
@@ -73,21 +73,21 @@ class Every(Callback):
         self.every, self.function, self.last = steps, function, -1
 
     def begin(self, trainer: Trainer) -> None:
-        """Takes the step that a training goes on from as asked about before."""
+        """Records the first step as already evaluated."""
         self.last = trainer.done or -1
 
     def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
-        """Asks the function, if it is time."""
+        """Calls the function, if it is due."""
         if trainer.done % self.every == 0 or trainer.done == trainer.steps:
             self.ask(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Asks the function about the last step."""
+        """Calls the function after the last step."""
         if self.last != trainer.done:
             self.ask(trainer)
 
     def ask(self, trainer: Trainer) -> None:
-        """Asks the function now."""
+        """Calls the function."""
         self.last = trainer.done
         model = trainer.model_in_use()
         model.eval()
@@ -107,17 +107,17 @@ CURVE_ROWS, CURVE_COLUMNS = 5, 60
 
 
 class Progress(Callback):
-    """Shows a bar with the time left; below it figures, items a second, memory and MFU, and the curve of the loss.
+    """Shows a bar with the time left; below it figures, items per second, memory, MFU, and the curve of the loss.
 
-    Where standard error is not a terminal, some ten lines are printed instead, with the time left. The rate counts from the
-    end of the first step, which compiles. MFU is the part of the device's peak that model FLOPs take, where its peak is
-    known (peaks.py); else FLOP/s are shown, and a line at the end says so.
+    If standard error is not a terminal, about ten lines are printed instead, with the time left. The rate counts from the
+    end of the first step, which compiles. MFU is the share of the device's peak that the model's FLOPs use, if the peak is
+    known (peaks.py); otherwise FLOP/s are shown, and a line at the end says so.
 
     Args:
-      title:  what is trained, before the bar
-      item:   what the first tensor of a batch has along its first axis: "images"; with `per`, along all its axes
-      per:    "row" counts rows of a batch; "element" counts elements: tokens
-      lines:  about how many lines are printed in all where there is no terminal
+      title:  text before the bar
+      item:   what a batch's first tensor has along its first axis, such as "images"; with `per`, along all axes
+      per:    "row" counts rows of a batch; "element" counts elements, such as tokens
+      lines:  approximate number of printed lines without a terminal
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Progress(Callback):
         self.bar.update(self.task, completed=trainer.done)
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
-        """Puts figures beside the bar, or prints a line."""
+        """Shows figures beside the bar, or prints a line."""
         self.figures |= {name: f"{name} {value:.4f}" for name, value in figures.items()}
         rate = f"{self.items_per_second(trainer):,.0f} {self.item}/s"
         text = "  ".join([*self.figures.values(), rate, *self.costs(trainer)])
@@ -171,7 +171,7 @@ class Progress(Callback):
             self.live.update(Group(self.bar, Text(text), Text(curve(self.losses, CURVE_ROWS, CURVE_COLUMNS))))
         elif "loss" in figures if trainer.done == trainer.steps else trainer.done >= self.next_line:
             self.next_line = trainer.done + self.line_every
-            left = self.bar.tasks[0].time_remaining  # None while no two steps were timed
+            left = self.bar.tasks[0].time_remaining  # None until two steps were timed
             eta = f"  ETA {timedelta(seconds=int(left))}" if left else ""
             self.console.print(f"{self.title}  {trainer.done}/{trainer.steps}  {text}{eta}", soft_wrap=True)
 
@@ -180,7 +180,7 @@ class Progress(Callback):
         return self.items / self.seconds(trainer) if self.items else 0.0
 
     def seconds(self, trainer: Trainer) -> float:
-        """Returns the time of steps since the end of the first one, without that of evaluations and checkpoints."""
+        """Returns the time of the steps after the first one, without evaluations and checkpoints."""
         return time.perf_counter() - self.since - trainer.beside
 
     def costs(self, trainer: Trainer) -> list[str]:
@@ -195,7 +195,7 @@ class Progress(Callback):
         return [memory, rate_text(rate) if peak is None else f"MFU {rate / peak:.1%}"]
 
     def end(self, trainer: Trainer) -> None:
-        """Leaves the bar as it is, and says where MFU is not known."""
+        """Ends the bar, and reports if MFU is unknown."""
         if self.live is not None:
             self.live.stop()
             self.live = None
@@ -207,12 +207,12 @@ class Progress(Callback):
 
 
 def device_of(trainer: Trainer) -> str | None:
-    """Returns the name of the device of a trainer's parameters, None where it has none."""
+    """Returns the device of a trainer's parameters; None without parameters."""
     return str(trainer.parameters[0].device).lower() if trainer.parameters else None
 
 
 def rate_text(flops_per_second: float) -> str:
-    """Returns a rate for a person to read.
+    """Formats a rate for readers.
 
     >>> rate_text(2.5e9)
     '2.5 GFLOP/s'
@@ -222,7 +222,7 @@ def rate_text(flops_per_second: float) -> str:
 
 
 def num_items(batch: Batch, per: str) -> int:
-    """Returns how many rows, or elements, the first tensor of a batch has."""
+    """Returns the number of rows, or elements, of a batch's first tensor."""
     while not isinstance(batch, Tensor):
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return batch.numel() if per == "element" else (batch.shape[0] if batch.ndim else 1)
@@ -233,13 +233,13 @@ LINE_START = '{"step": '
 
 
 class Log(Callback):
-    """Adds figures to a file, a JSON object a line, for curves: {"step": 20, "seconds": 1.2, "loss": 2.3}.
+    """Appends figures to a file, one JSON object per line, for curves: {"step": 20, "seconds": 1.2, "loss": 2.3}.
 
-    A sample is a line, too: {"step": 500, "seconds": 9.1, "text": "emma"}. A run that begins at step 0 begins the file; one
-    that is resumed adds to it, after the lines of steps that are made again are taken away.
+    A sample is also a line: {"step": 500, "seconds": 9.1, "text": "emma"}. A run from step 0 starts a new file; a resumed
+    run appends, after the lines of repeated steps are removed.
 
     Args:
-      path:  of the file
+      path:  path of the file
     """
 
     def __init__(self, path: str | PathLike[str]):
@@ -249,7 +249,7 @@ class Log(Callback):
         """Opens the file.
 
         Raises:
-          DataError: it cannot be written.
+          DataError: the file cannot be written.
         """
         kept = [line for line in self._lines() if line["step"] <= trainer.done] if trainer.done else []
         self.since = time.perf_counter() - (kept[-1].get("seconds", 0.0) if kept else 0.0)
@@ -257,10 +257,10 @@ class Log(Callback):
         write_whole("Log", self.path, lambda file: file.write(text.encode()), makes_folder=True)
 
     def _lines(self) -> list[dict[str, Any]]:
-        """Returns the lines that are whole; where others are among them, such as a last one that is cut, a warning says so.
+        """Returns the complete lines; warns about others, such as a truncated last one.
 
         Raises:
-          DataError: it is another file.
+          DataError: the file is not a log.
         """
         try:
             text = self.path.read_text(errors="replace")
@@ -270,21 +270,21 @@ class Log(Callback):
         whole = [line for line in found if line is not None]
         if found and not whole and not text.startswith(LINE_START[: len(text)]):
             raise DataError(f"Log: {self.path} is not a log of a training.", hint="name another file.")
-        if len(whole) < len(found):  # the machine stopped within a write
+        if len(whole) < len(found):  # the machine stopped during a write
             num = len(found) - len(whole)
             print(f"warning: Log: {self.path}: {num:,} of its lines cannot be read, and are dropped.", file=sys.stderr)
         return whole
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
-        """Adds a line of figures."""
+        """Appends a line of figures."""
         self.add(trainer, figures)
 
     def told(self, trainer: Trainer, text: str) -> None:
-        """Adds a line with a text."""
+        """Appends a line with a text."""
         self.add(trainer, {"text": text})
 
     def add(self, trainer: Trainer, figures: Mapping[str, float | str]) -> None:
-        """Adds a line, or leaves the file as it is where it cannot be written; the first time standard error says so."""
+        """Appends a line; if the file cannot be written, leaves it unchanged and warns the first time."""
         line = {"step": trainer.done, "seconds": round(time.perf_counter() - self.since, 3), **figures}
         text = (json.dumps(line) + "\n").encode()
         try:
@@ -304,7 +304,7 @@ class Log(Callback):
 
 
 def line_of(text: str) -> dict[str, Any] | None:
-    """Returns a line of a log; None for one that is damaged.
+    """Parses a line of a log; None for a damaged one.
 
     >>> line_of('{"step": 20, "loss": 2.5}\\n'), line_of('{"step": 40, "lo')
     ({'step': 20, 'loss': 2.5}, None)
@@ -317,10 +317,10 @@ def line_of(text: str) -> dict[str, Any] | None:
 
 
 class TensorBoard(Callback):
-    """Writes figures where TensorBoard reads them. Needs `pip install tensorboard`.
+    """Writes figures for TensorBoard. Needs `pip install tensorboard`.
 
     Args:
-      folder:  of the run
+      folder:  folder of the run
 
     Raises:
       ArgumentError: TensorBoard is not installed.
@@ -336,11 +336,11 @@ class TensorBoard(Callback):
         self.event, self.summary, self.make_writer, self.folder = Event, Summary, EventFileWriter, str(folder)
 
     def begin(self, trainer: Trainer) -> None:
-        """Opens the file; not before, since that of an earlier training is moved first."""
+        """Opens the file; only now, as that of an earlier training is moved first."""
         self.writer = self.make_writer(self.folder)
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
-        """Adds figures."""
+        """Writes figures."""
         values = [self.summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
         self.writer.add_event(self.event(wall_time=time.time(), step=trainer.done, summary=self.summary(value=values)))
 
@@ -353,30 +353,29 @@ class TensorBoard(Callback):
 NAME = re.compile(r"step-(\d{8})\.safetensors")
 BEST = "best.safetensors"
 FULL = (errno.ENOSPC, errno.EDQUOT)
-MOVING = ".earlier"  # folder of files on their way into one of an earlier training
+MOVING = ".earlier"  # temporary folder of an earlier training's files
 NOT_MOVED = "the earlier training there cannot be moved"
 
 
 class Checkpoints(Callback):
-    """Keeps the state of a training in a folder, every so many steps and at the end; the last ones stay.
+    """Saves the state of a training in a folder, at regular intervals and at the end; keeps the latest files.
 
-    A file is written under a temporary name, flushed to the disk and renamed, so that it is whole or not there; it has a
-    checksum. A state with a weight that is not finite, or after a loss that is not, is not kept. Where the disk is full
-    during a training, a warning is printed, the oldest checkpoints make space, down to one that is whole, and the training
-    goes on.
+    A file is written under a temporary name, flushed to the disk and renamed, so that it is either complete or missing; it
+    has a checksum. A state with a nonfinite weight or loss is not saved. If the disk is full during a training, a warning
+    is printed, the oldest checkpoints except the newest complete one are deleted for space, and the training continues.
 
-    A training from the start removes nothing: what an earlier one left in the folder is moved to its subfolder earlier-1,
-    or the next number that is free, and standard error says so. One training at a time writes to a folder.
+    A training from the start deletes nothing: files of an earlier one are moved to the subfolder earlier-1, or the next
+    free number, with a message on standard error. Only one training at a time writes to a folder.
 
     Args:
-      folder:  made where it is missing
-      every:   steps between two checkpoints
-      keep:    files that stay
-      facts:   plain values by name, kept with the state: the run's settings
-      lowest:  figure, such as "validation loss", whose lowest value so far has its state kept as best.safetensors, too
-      others:  patterns of names of what else a training has in the folder: "log.jsonl", "*.png"; moved with its checkpoints
+      folder:  folder, created if it is missing
+      every:   number of steps between two checkpoints
+      keep:    number of files to keep
+      facts:   plain values by name, saved with the state: the run's settings
+      lowest:  figure, such as "validation loss", whose best (lowest) state is also saved, as best.safetensors
+      others:  patterns of the training's other files, such as "log.jsonl", "*.png", which move with its checkpoints
 
-    State: least, that value, and least_at, its step; infinite and 0 before the first.
+    State: least, that lowest value, and least_at, its step; infinite and 0 before the first.
 
     Raises:
       ArgumentError: every or keep is below 1.
@@ -408,17 +407,17 @@ class Checkpoints(Callback):
         self.lowest, self.least, self.least_at = lowest, math.inf, 0
         self.others = ("step-*.safetensors", BEST, *others)
         self.saved, self.held = -1, ExitStack()
-        self.restored: Trainer | None = None  # that goes on from a checkpoint here, also from that of step 0
+        self.restored: Trainer | None = None  # which resumed from a checkpoint here, perhaps of step 0
 
     def paths(self) -> list[Path]:
-        """Returns the checkpoints that are there, the oldest first."""
+        """Returns the existing checkpoints, the oldest first."""
         return sorted(path for path in self.folder.glob("step-*.safetensors") if NAME.fullmatch(path.name))
 
     def begin(self, trainer: Trainer) -> None:
-        """Keeps the start of a training, from which a loss that is not finite can be explained.
+        """Saves the start of a training, from which a nonfinite loss can be explained.
 
         Raises:
-          DataError: the folder cannot be written, or another training writes there.
+          DataError: the folder cannot be written, or another training writes to it.
         """
         self.held.enter_context(only_writer(self.folder))
         if not trainer.done and self.restored is not trainer:
@@ -427,17 +426,17 @@ class Checkpoints(Callback):
             self.write(trainer)
 
     def end(self, trainer: Trainer) -> None:
-        """Lets other trainings write to the folder."""
+        """Allows other trainings to write to the folder."""
         self.held.close()
 
     def set_aside(self) -> None:
-        """Moves all that an earlier training left to a subfolder, and says so.
+        """Moves all files of an earlier training to a subfolder, with a message.
 
-        Files go into a hidden folder first, which then gets its name: of a process that is killed in between, `bring_back`
-        undoes it, so that no training is ever in two parts.
+        Files go into a hidden folder first, which is renamed at the end; if the process is killed in between, `bring_back`
+        undoes the move, so that no training is ever split.
 
         Raises:
-          FileError: something cannot be moved.
+          FileError: a file cannot be moved.
         """
         self.bring_back()
         found = sorted({path for pattern in self.others for path in self.folder.glob(pattern)})
@@ -453,10 +452,10 @@ class Checkpoints(Callback):
         print(f"{self.folder}: the earlier training there is now in {place}.", file=sys.stderr, flush=True)
 
     def bring_back(self) -> None:
-        """Moves the files back that a killed process was about to set aside.
+        """Undoes the move of a killed process.
 
         Raises:
-          FileError: something cannot be moved.
+          FileError: a file cannot be moved.
         """
         moving = self.folder / MOVING
         with named_errors(self.folder, NOT_MOVED):
@@ -466,7 +465,7 @@ class Checkpoints(Callback):
                 moving.rmdir()
 
     def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
-        """Keeps the state, if it is time.
+        """Saves the state, if it is due.
 
         Raises:
           NotFinite: a loss or a weight is NaN or infinite.
@@ -476,31 +475,31 @@ class Checkpoints(Callback):
                 self.write(trainer)
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
-        """Keeps the state apart, if its figure is the lowest so far.
+        """Saves the state separately, if its figure is the lowest so far.
 
         Raises:
           NotFinite: a loss or a weight is NaN or infinite.
         """
         if self.lowest is not None and figures.get(self.lowest, math.inf) < self.least:
             kept = self.least, self.least_at
-            self.least, self.least_at = figures[self.lowest], trainer.done  # the file says so, too
+            self.least, self.least_at = figures[self.lowest], trainer.done  # the file includes them
             with full_disk_tolerated():
                 self.keep_as(BEST, trainer)
                 kept = self.least, self.least_at
             self.least, self.least_at = kept
 
     def save(self, trainer: Trainer) -> None:
-        """Keeps the state at the end.
+        """Saves the state at the end.
 
         Raises:
           NotFinite: a loss or a weight is NaN or infinite.
-          DataError: it cannot be written.
+          DataError: the file cannot be written.
         """
         if self.saved != trainer.done:
             self.write(trainer)
 
     def write(self, trainer: Trainer) -> None:
-        """Writes a checkpoint now, and removes those before the last `keep`, and later steps: corrupt, or made again."""
+        """Writes a checkpoint, and removes those before the last `keep`, and later ones, which are corrupt or obsolete."""
         name = f"step-{trainer.done:08}.safetensors"
         self.keep_as(name, trainer)
         self.saved = trainer.done
@@ -532,22 +531,22 @@ class Checkpoints(Callback):
                 print(f"warning: {error.fact} {oldest.name} is removed, to make space.", file=sys.stderr, flush=True)
 
     def older(self, name: str) -> Iterator[Path]:
-        """Yields checkpoints that need not stay where this file is written, the oldest first; the newest whole one does."""
+        """Yields the checkpoints that may be deleted for space, the oldest first; the newest complete one is kept."""
         others = [path for path in self.paths() if path.name != name]
         if len(others) > 1 and (found := self.newest()) is not None:
             yield from (path for path in others if path != found[0])
 
     def restore(self, trainer: Trainer) -> bool:
-        """Gives back the newest state that is whole, and returns whether there was one."""
+        """Restores the newest complete state, and returns whether there was one."""
         found = self.newest()
         if found is not None:
             self.take(trainer, found[1])
         return found is not None
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
-        """Returns the newest checkpoint that is whole, and its state; None where none is.
+        """Returns the newest complete checkpoint, and its state; None without one.
 
-        A truncated or corrupt file is named on standard error.
+        Truncated or corrupt files are named on standard error.
         """
         self.bring_back()
         paths = self.paths()
@@ -560,10 +559,10 @@ class Checkpoints(Callback):
         return None
 
     def take(self, trainer: Trainer, state: Mapping[str, Any]) -> None:
-        """Gives a trainer the state of a checkpoint.
+        """Loads the state of a checkpoint into a trainer.
 
         Raises:
-          PicogradError: it is that of another model.
+          PicogradError: the state is of another model.
         """
         trainer.load_state_dict(state)
         self.least, self.least_at = state.get("least", math.inf), state.get("least_at", 0)
@@ -572,10 +571,10 @@ class Checkpoints(Callback):
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keeps other trainings out of a folder. A lock of the system does, so a killed process holds none.
+    """Excludes other trainings from a folder, by a lock of the system, which ends with the process.
 
     Raises:
-      DataError: another training writes there, or the folder cannot be made.
+      DataError: another training writes to it, or the folder cannot be created.
     """
     if fcntl is None:
         yield
@@ -584,7 +583,7 @@ def only_writer(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         opened = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system of another machine may have no locks
+        with suppress(OSError):  # network file systems may have no locks
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -597,7 +596,7 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def named_errors(folder: Path, fact: str) -> Iterator[None]:
-    """Makes a FileError of what the machine refuses in a folder."""
+    """Converts the system's errors about a folder to FileErrors."""
     try:
         yield
     except OSError as error:
@@ -606,7 +605,7 @@ def named_errors(folder: Path, fact: str) -> Iterator[None]:
 
 @contextmanager
 def full_disk_tolerated() -> Iterator[None]:
-    """Prints a warning where a file cannot be written during a training, which goes on."""
+    """Converts errors about a file's writing to a warning during a training, which continues."""
     try:
         yield
     except FileError as error:

@@ -1,4 +1,4 @@
-"""A curve as text: each letter of Braille holds two columns and four rows of dots."""
+"""A curve as text: each Braille letter shows two columns and four rows of dots."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of U+2800, by
 
 
 def curve(values: Sequence[float], rows: int, columns: int) -> str:
-    """Returns lines of text that show values from left to right, with the largest and the least at the left.
+    """Returns lines of text that plot values from left to right, with the largest and the least value at the left.
 
     Args:
-      values:   neighbours are averaged where there are more than two to a letter; what is not finite is left out
-      rows:     lines of text
-      columns:  letters of a line, besides those of the numbers
+      values:   averaged to at most two per letter; nonfinite ones are left out
+      rows:     number of lines
+      columns:  letters of a line, without the numbers
 
     >>> print(curve([3.0, 2.0, 1.5, 1.2, 1.1, 1.0], 2, 3))
     3.000 ⠁⠀⠀
@@ -36,7 +36,7 @@ def curve(values: Sequence[float], rows: int, columns: int) -> str:
 
 
 def thinned(values: Sequence[float], most: int) -> list[float]:
-    """Returns at most `most` values: means of neighbours.
+    """Returns at most `most` values, as means of adjacent ones.
 
     >>> thinned([1.0, 3.0, 5.0, 7.0], 2)
     [2.0, 6.0]

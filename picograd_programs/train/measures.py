@@ -1,4 +1,4 @@
-"""Measures of a language model: perplexity, by token, and bits per byte, which any two vocabularies can be compared by."""
+"""Measures of a language model: perplexity per token, and bits per byte, which is comparable between vocabularies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from picograd.tensor.tensor import Tensor
 
 
 def perplexity(losses: Any) -> float:
-    """Returns exp(mean(losses)): among so many equally likely tokens a guess would be as hard.
+    """Returns exp(mean(losses)): the number of equally likely tokens with the same mean loss.
 
     Args:
       losses:  -log(probability) of each token, in nats; or their mean
@@ -30,16 +30,16 @@ def perplexity(losses: Any) -> float:
 
 
 def bits_per_byte(losses: Any, nbytes: Any) -> float:
-    """Returns sum(losses) / (log(2) sum(nbytes)): bits that a compressor by this model would need for a byte of text.
+    """Returns sum(losses) / (log(2) sum(nbytes)), the bits per byte of a compressor with this model.
 
-    Targets without bytes, such as the mark between two documents, do not count.
+    Targets without bytes, such as the mark between two documents, are ignored.
 
     Args:
       losses:  -log(probability) of each token, in nats
       nbytes:  bytes of the same tokens, integers
 
     Raises:
-      ShapeError: they are not of the same shape.
+      ShapeError: the shapes differ.
       ArgumentError: no token has bytes.
 
     Source:    Karpathy 2025, nanochat, `evaluate_bpb`; Gao et al. 2020, arXiv:2101.00027, section 3.1.

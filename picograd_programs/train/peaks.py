@@ -1,8 +1,8 @@
-"""Peaks of devices: what MFU is a part of.
+"""Peaks of devices, the reference of MFU.
 
 Dense products with float32 sums, in FLOP/s, from the vendors' data sheets (NVIDIA H100, H200, A100, L4, L40S, B200 and
-RTX 4090; figures for SXM modules, without sparsity). A processor's peak depends on its clock, which nobody can tell from
-its name, so none is here.
+RTX 4090; figures for SXM modules, without sparsity). A processor's peak depends on its clock, which its name does not
+tell, so there are none here.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ TF32: dict[str, float] = {
 
 
 def peak_flops(device: str | None, precision: DType | None) -> float | None:
-    """Returns the peak of a device in FLOP/s, None where it is not known.
+    """Returns the peak of a device in FLOP/s; None if it is unknown.
 
     Args:
-      device:     name of a device: "cuda:0"
+      device:     name of the device, such as "cuda:0"
       precision:  dtype of products; None: that of float32 operands, which tensor cores read as TF32
 
     >>> peak_flops("cpu", None) is None

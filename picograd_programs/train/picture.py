@@ -1,4 +1,4 @@
-"""Pictures of digits with what a model took them for, written as PNG with the standard library alone.
+"""Pictures of digits with predicted labels, written as PNG with the standard library alone.
 
 In:    uint8 images, predicted and true labels
 Out:   an RGB array, and the bytes of a PNG file
@@ -46,7 +46,7 @@ Picture = NDArray[np.uint8]  # (rows, columns, 3), red green blue
 def digit_grid(
     images: NDArray[np.uint8], predicted: NDArray[np.integer], true: NDArray[np.integer], columns: int = 10
 ) -> Picture:
-    """Returns a grid of digits, each over its predicted label: green if right; if wrong red, with the true one in grey.
+    """Returns a grid of digits, each over its predicted label: green if right; red if wrong, with the true one in grey.
 
     Args:
       images:     (N, 28, 28)  uint8, 255 is ink
@@ -57,7 +57,7 @@ def digit_grid(
     Returns:      (rows, columns, 3)  uint8
 
     Raises:
-      ShapeError: the three do not have the same N, or there is no image.
+      ShapeError: N differs between the three, or there is no image.
     """
     num, height, width = images.shape if images.ndim == 3 else (0, 0, 0)
     if num == 0 or predicted.shape != (num,) or true.shape != (num,):
@@ -80,7 +80,7 @@ def image_grid(images: NDArray[np.floating[Any]], columns: int = 10) -> Picture:
     """Returns a grid of square images without frames.
 
     Args:
-      images:   (N, side * side), numbers from 0, paper, to 1, ink
+      images:   (N, side * side), numbers from 0 (paper) to 1 (ink)
       columns:  images in a row
 
     Returns:    (rows, columns, 3)  uint8
@@ -99,13 +99,13 @@ def image_grid(images: NDArray[np.floating[Any]], columns: int = 10) -> Picture:
 
 
 def write_png(path: Path, picture: Picture) -> None:
-    """Writes a picture as a PNG file that is complete or not there.
+    """Writes a picture as a PNG file, either completely or not at all.
 
     Args:
       picture:  (rows, columns, 3)  uint8
 
     Raises:
-      DataError: the folder is read-only or full.
+      DataError: the folder is read-only or the disk is full.
     """
     data = encode_png(picture)
     write_whole("write_png", path, lambda file: file.write(data), makes_folder=True)

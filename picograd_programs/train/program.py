@@ -1,7 +1,7 @@
 """Programs: `picograd train NAME` and `picograd sample NAME`, for every model alike.
 
-A `Program` is a model, its data and its loss; `train` makes it a run: settings checked, checkpoints in a folder, figures
-on the way, results at the end. Each is in the file of its model (picograd_programs/models).
+A `Program` is a model, its data and its loss; `train` makes it a run: it checks settings, saves checkpoints to a folder,
+shows figures, and reports results. Each program is in the file of its model (picograd_programs/models).
 """
 
 from __future__ import annotations
@@ -38,58 +38,58 @@ from picograd_programs.train.callbacks import BEST, Checkpoints, Every, Log, Pro
 from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
 PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16, "float16": dtypes.float16}
-BELOW_ONE = frozenset({"ema", "dropout", "beta2"})  # settings that are a part of something, and never all of it
+BELOW_ONE = frozenset({"ema", "dropout", "beta2"})  # settings that are shares below 1
 AT_MOST_ONE = frozenset({"top_p"})
 FLOAT_MAX = 2.0**127  # larger numbers may be infinite in float32
 WHOLE_MAX = 2**31 - 1
-# Settings that change nothing of the weights.
+# Settings without effect on the weights.
 ASIDE = frozenset({
     "eval_every", "save_every", "keep", "out", "resume", "tensorboard", "preview", "eval_batches", "samples", "sample",
     "times",
 })  # fmt: skip
 T = TypeVar("T")
-NoOption = Annotated[T, tyro.conf.Suppress, tyro.conf.Fixed]  # a setting that every program has and this one does not read
+NoOption = Annotated[T, tyro.conf.Suppress, tyro.conf.Fixed]  # a setting that this program ignores
 HEARD_CTRL_C = 130  # exit status, as a shell reports SIGINT
 
 
 # ---- settings ----
 @dataclass(frozen=True)
 class Settings:
-    """Settings that every training has."""
+    """Settings of every training."""
 
     steps: int = 1000  # updates of the weights
-    batch: int = 32  # examples in a step
+    batch: int = 32  # examples per step
     lr: float = 1e-3  # highest learning rate
-    warmup: int = 0  # steps in which the learning rate rises
+    warmup: int = 0  # steps with a rising learning rate
     weight_decay: float = 0.01  # of weights with two axes or more
-    clip: float = 0.0  # most that the norm of all gradients may be; 0: no limit
-    accumulate: int = 1  # batches of a step, whose gradients are averaged
-    # products are computed in it, by autocast; for float16 the loss is scaled
+    clip: float = 0.0  # limit of the norm of all gradients; 0: none
+    accumulate: int = 1  # batches per step, with averaged gradients
+    # precision of products, by autocast; with float16 the loss is scaled
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    ema: float = 0.0  # part of a moving average of the weights that stays at each step: 0.999; 0: no average
-    seed: int = 0  # of start weights, batches and draws
-    eval_every: int = 500  # steps between two evaluations
-    save_every: int = 500  # steps between two checkpoints
-    keep: int = 3  # checkpoints that stay
-    out: Path = Path("runs")  # folder of checkpoints, of log.jsonl and of pictures
-    resume: bool = False  # go on from the newest checkpoint in that folder
-    tensorboard: bool = False  # write figures for TensorBoard there, too
-    # samples at evaluations, printed and in the log, or pictures: where standard error is a terminal, always, or never
+    ema: float = 0.0  # decay of a moving average of the weights, such as 0.999; 0: no average
+    seed: int = 0  # of initial weights, batches and draws
+    eval_every: int = 500  # steps between evaluations
+    save_every: int = 500  # steps between checkpoints
+    keep: int = 3  # number of checkpoints to keep
+    out: Path = Path("runs")  # folder for checkpoints, log.jsonl and pictures
+    resume: bool = False  # continue from the newest checkpoint in that folder
+    tensorboard: bool = False  # also write figures for TensorBoard
+    # samples at evaluations, printed and logged, or pictures: on a terminal, always, or never
     preview: Literal["terminal", "always", "never"] = "terminal"
 
 
 @dataclass(frozen=True)
 class SampleSettings:
-    """Settings that every `picograd sample` has."""
+    """Settings of every `picograd sample`."""
 
-    checkpoint: Path = Path("runs")  # a checkpoint, or the folder of a training, whose newest one is taken
-    num: int = 1  # how many
-    temperature: float = 1.0  # below 1 prefers what is likely; 0 always takes the likeliest
-    seed: int = 0  # of draws
+    checkpoint: Path = Path("runs")  # a checkpoint, or the folder of a training with its newest one
+    num: int = 1  # number of samples
+    temperature: float = 1.0  # below 1 prefers likely values; 0 always takes the likeliest
+    seed: int = 0  # seed of the draws
 
 
 def option_name(name: str) -> str:
-    """Returns the option of the command line that gives a setting.
+    """Returns the command line option of a setting.
 
     >>> option_name("save_every")
     '--save-every'
@@ -98,13 +98,13 @@ def option_name(name: str) -> str:
 
 
 def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> None:
-    """Checks that every whole number is at least 1, or 0 where that is a default, and every rate finite and at least 0.
+    """Checks that every integer is at least 1, or 0 if that is a default, and every rate finite and at least 0.
 
-    A part of something, such as ema, is below 1; a number of heads divides the width. Only a seed is a number of any size.
+    Shares, such as ema, are below 1; a number of heads divides the width. Only a seed may be any integer.
 
     Args:
       settings:  a dataclass instance
-      named:     a setting's name -> what who gave it calls it
+      named:     a setting's name -> its name in error messages
 
     Raises:
       ArgumentError: a setting is out of its range.
@@ -122,7 +122,7 @@ def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> 
             raise ArgumentError(f"{flag}: got {value}, it must be at most 1.")
         if not isinstance(value, int) or isinstance(value, bool):
             continue
-        defaults = [vars(base).get(field.name) for base in type(settings).__mro__]  # 0 means no limit where it was declared
+        defaults = [vars(base).get(field.name) for base in type(settings).__mro__]  # 0 may mean no limit
         least = int(0 not in defaults)
         if value < least:
             raise ArgumentError(f"{flag}: got {value:,}, it must be at least {least}.")
@@ -137,13 +137,13 @@ NEW = "without --resume a training begins."
 
 
 def check_folder(path: Path, makes: bool = True) -> None:
-    """Checks, before any time is spent on training, that files can be written in a folder.
+    """Checks before the training that files can be written to a folder.
 
     Args:
-      makes:  it is made where it is missing
+      makes:  creates the folder if it is missing
 
     Raises:
-      DataError: it cannot be made or written, or it is a file, or missing.
+      DataError: the folder cannot be created or written, or is a file, or missing.
     """
     if not makes and not path.exists():
         raise DataError(f"{path}: no checkpoint is there.", NEW)
@@ -156,12 +156,12 @@ def check_folder(path: Path, makes: bool = True) -> None:
 
 
 def command_line(words: str, settings: Any, **changes: object) -> str:
-    """Returns the shell command that runs something with some settings; defaults are left out.
+    """Returns the shell command for some settings, without defaults.
 
     Args:
-      words:     "picograd train mnist"
+      words:     first words, such as "picograd train mnist"
       settings:  a dataclass instance
-      changes:   settings to say differently
+      changes:   settings with other values
 
     >>> command_line("picograd train bert", Settings(seed=3), resume=True)
     'picograd train bert --seed 3 --resume'
@@ -179,18 +179,18 @@ def command_line(words: str, settings: Any, **changes: object) -> str:
 class Program:
     """A model, its data and its loss.
 
-    A subclass says `name`, `item`, and what the methods below return. Its constructor loads the data, builds the model
-    from `facts` alone, and calls `super().__init__`.
+    A subclass defines `name`, `item`, and the methods below. Its constructor loads the data, builds the model from `facts`
+    alone, and calls `super().__init__`.
 
     name:    word of the command line
-    about:   what the training does, for its help
+    about:   description of the training, for its help
     takes:   class of its settings
     samples: class of the settings of `picograd sample`, or None
-    item:    what a batch consists of: "images"
-    per:     whether rows or elements of the first tensor of a batch are counted; see Progress
-    same:    settings that a run shares with the checkpoint that it goes on from
-    lowest:  figure of `evaluate` whose lowest value has its state kept as best.safetensors, or None
-    files:   patterns of names of what a run has in its folder beside checkpoints
+    item:    examples of a batch, such as "images"
+    per:     whether rows or elements of a batch's first tensor are counted; see Progress
+    same:    settings that a resumed run must share with its checkpoint
+    lowest:  figure of `evaluate` whose best (lowest) state is also saved, as best.safetensors, or None
+    files:   patterns of a run's files besides checkpoints
     """
 
     name: ClassVar[str]
@@ -209,38 +209,38 @@ class Program:
     def __init__(self, settings: Any, **facts: Any):
         self.settings, self.facts = settings, {**plain(settings), **facts, "program": self.name}
         self.steps: int = settings.steps
-        self.changed: list[str] = []  # settings that were others in steps before, by the step of the change
+        self.changed: list[str] = []  # settings that differed in earlier steps, by the step of the change
 
     @property
     def title(self) -> str:
-        """The words before its bar."""
+        """Text before its bar."""
         return self.name
 
     @property
     def folder(self) -> Path:
-        """The folder of its checkpoints, log and pictures."""
+        """Folder of its checkpoints, log and pictures."""
         return Path(self.settings.out)
 
     @classmethod
     def run(cls, settings: Any) -> int:
-        """Trains from data to results, and returns the exit status.
+        """Runs the training from data to results, and returns the exit status.
 
         Raises:
-          PicogradError: as `train`.
+          PicogradError: as in `train`.
         """
         return train(cls(settings), settings)
 
     @classmethod
     def build(cls, facts: Mapping[str, Any]) -> Module:
-        """Returns the model that settings and data facts describe, with new weights."""
+        """Returns the model for settings and data, with initial weights."""
         raise NotImplementedError
 
     def batch(self, number: int) -> Batch:
-        """Returns batch `number` of the training; it follows from the seed and the number alone."""
+        """Returns batch `number` of the training, which depends only on the seed and the number."""
         raise NotImplementedError
 
     def loss(self, model: Module, *batch: Tensor) -> Tensor | Mapping[str, Tensor]:
-        """Returns the loss of a batch, or figures of which "loss" is one."""
+        """Returns the loss of a batch, or figures with the key "loss"."""
         raise NotImplementedError
 
     def schedule(self, step: int) -> float:
@@ -248,35 +248,35 @@ class Program:
         return cosine(self.steps, self.settings.warmup)(step)
 
     def evaluate(self, model: Any) -> Mapping[str, float] | None:
-        """Returns figures on data that were held out."""
+        """Returns figures on held-out data."""
         return None
 
     def preview(self, model: Any, step: int) -> str | None:
-        """Returns a short sample after so many steps, or writes a picture and names it; None where there is no sample."""
+        """Returns a short sample after `step` steps, or writes a picture and returns its name; None without samples."""
         return None
 
     def describe(self) -> str:
-        """Returns the sizes of the data and of the model, to be printed before the training."""
+        """Returns the sizes of the data and of the model, printed before the training."""
         return f"{sum(parameter.numel() for parameter in self.model.parameters()):,} parameters"
 
     def report(self, model: Any) -> str:
-        """Returns the results, after the training; pictures go to the run's folder."""
+        """Returns the results after the training; pictures are written to the run's folder."""
         return ""
 
     @classmethod
     def sample(cls, settings: Any) -> str:
-        """Returns the text that `picograd sample` prints."""
+        """Returns the output of `picograd sample`."""
         raise NotImplementedError
 
 
 def plain(settings: Any) -> dict[str, Any]:
-    """Returns settings by name, paths as texts."""
+    """Returns settings by name, with paths as strings."""
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
 def trainer_of(program: Program, kind: type[Trainer] = Trainer) -> Any:
-    """Returns the trainer of a program, as its settings say."""
+    """Returns the trainer of a program, by its settings."""
     settings = program.settings
     return kind(
         program.model,
@@ -292,15 +292,15 @@ def trainer_of(program: Program, kind: type[Trainer] = Trainer) -> Any:
 
 
 def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ()) -> int:
-    """Trains a program from data to results, and prints what came of it.
+    """Trains a program from data to results, and prints the results.
 
     Args:
-      callbacks:  besides those that every training has
+      callbacks:  callbacks besides those of every training
 
-    Returns:      0, or the status that a shell reports of the signal that stopped the training: 130 of Ctrl-C
+    Returns:      0, or the shell's status for the signal that stopped the training: 130 for Ctrl-C
 
     Raises:
-      DataError: the folder cannot be written, or the checkpoint to go on from is that of another run.
+      DataError: the folder cannot be written, or the checkpoint to resume is of another run.
       AnomalyError: the loss is not finite.
     """
     started = time.perf_counter()
@@ -320,7 +320,7 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
         if not trainer.done or not checkpoints.paths():
             raise
         raise FileError(error.fact, f"make space, then go on with: {going_on(program, settings)}", error.errno) from None
-    except SystemExit as ended:  # a signal to the process; the state is kept
+    except SystemExit as ended:  # a signal to the process; the state is saved
         done, status = trainer.done, int(ended.code or 0)
     seconds = time.perf_counter() - started
     print(f"trained {done - before} of {program.steps} steps in {seconds:.1f} s; checkpoint: {checkpoints.paths()[-1]}")
@@ -356,14 +356,14 @@ def _reports(program: Program, settings: Any) -> list[Callback]:
 
 
 def going_on(program: Program, settings: Any) -> str:
-    """Returns the command that goes on with a training, as the shell takes it here."""
+    """Returns the shell command that resumes a training."""
     return command_line(f"{started_as()} train {program.name}", settings, resume=True)
 
 
 def started_as() -> str:
-    """Returns the words that start picograd in this shell: the way to it, where another or none is found by its name.
+    """Returns the words that start picograd in this shell, with its path if needed.
 
-    The device is among them where the environment says one: another one would not continue with the same bits.
+    They include the device if the environment sets one, as another device would not continue with the same bits.
     """
     word, device = sys.argv[0], os.environ.get("PICOGRAD_DEVICE")
     words = ["picograd"]
@@ -375,7 +375,7 @@ def started_as() -> str:
 
 
 def write_result(program: Program, settings: Any, report: str) -> None:
-    """Writes what a training was and came to, as result.json in its folder: bench/trainings.py makes a page of it.
+    """Writes the settings and results of a training to result.json in its folder; bench/trainings.py makes a page from it.
 
     Raises:
       DataError: the file cannot be written.
@@ -393,7 +393,7 @@ def write_result(program: Program, settings: Any, report: str) -> None:
 
 
 def machine_of(model: Module) -> str:
-    """Returns the name of what a model is trained on."""
+    """Returns the name of the training's machine."""
     device = str(next(model.parameters()).device).lower()
     if device.startswith("cuda"):
         return f"an {get_device_name(device)}"
@@ -402,10 +402,10 @@ def machine_of(model: Module) -> str:
 
 # ---- checkpoints of programs ----
 def go_on(program: Program, checkpoints: Checkpoints, trainer: Trainer) -> None:
-    """Gives a trainer the newest state that is whole, and names the settings that are others from there on.
+    """Loads the newest complete state into a trainer, and prints the changed settings.
 
     Raises:
-      DataError: there is none, it was made with other data or settings, or it has more steps than are asked for.
+      DataError: there is none, it has other data or settings, or more steps than requested.
     """
     path, state = newest(checkpoints.folder, NEW)
     check_program(program, path, state)
@@ -437,10 +437,10 @@ def go_on(program: Program, checkpoints: Checkpoints, trainer: Trainer) -> None:
 
 
 def check_program(program: Program | type[Program], path: Path, state: Any, hint: str = "") -> None:
-    """Checks that a checkpoint is one of a program.
+    """Checks that a checkpoint belongs to a program.
 
     Raises:
-      DataError: it is that of another one, or of none.
+      DataError: it belongs to another one, or to none.
     """
     facts = state.get("facts", {}) if isinstance(state, dict) else {}
     if facts.get("program") != program.name:
@@ -450,13 +450,13 @@ def check_program(program: Program | type[Program], path: Path, state: Any, hint
 
 
 def check_same(program: Program, path: Path, facts: Mapping[str, Any]) -> None:
-    """Checks that a checkpoint is one of this run.
+    """Checks that a checkpoint belongs to this run.
 
     Raises:
-      DataError: it was made with other data or settings.
+      DataError: it has other data or settings.
     """
     for name in program.same:
-        default = getattr(type(program.settings)(), name, None)  # of a setting that is younger than the checkpoint
+        default = getattr(type(program.settings)(), name, None)  # of a setting that the checkpoint does not have yet
         before, now = facts.get(name, default), program.facts[name]
         if before == now:
             continue
@@ -475,13 +475,13 @@ def check_same(program: Program, path: Path, facts: Mapping[str, Any]) -> None:
 def newest(
     place: Path, hint: str = "picograd train NAME --out FOLDER writes checkpoints."
 ) -> tuple[Path, dict[str, Any]]:
-    """Returns a checkpoint and its state: the file itself, or the newest one of a training's folder that is whole.
+    """Returns a checkpoint and its state: the given file, or the newest complete one of a training's folder.
 
     Args:
-      hint:  where there is none
+      hint:  hint of the error for a missing one
 
     Raises:
-      DataError: there is none, or the file is corrupt.
+      DataError: the checkpoint is missing or corrupt.
     """
     if place.is_file():
         return place, load(place)
@@ -496,7 +496,7 @@ def trained(program: type[Program], place: Path) -> tuple[Any, dict[str, Any]]:
     """Returns the model of a checkpoint, ready for use, and the facts of its run.
 
     Raises:
-      DataError: it is not there, corrupt, or of another program.
+      DataError: the checkpoint is missing, corrupt, or of another program.
     """
     path, state = newest(place)
     check_program(program, path, state, "--checkpoint names another.")

@@ -1,10 +1,10 @@
-"""The loop of a training: steps, and what happens between two of them.
+"""The loop of a training: steps, and callbacks between them.
 
-`Trainer.step` is all that a step does, in a dozen lines; `Trainer.fit` makes one after the other. Everything else, from
-the bar to the checkpoint, is a callback (callbacks.py) that is told of each step.
+`Trainer.step` is a whole step, in a dozen lines; `Trainer.fit` runs one after the other. Everything else, from the bar to
+the checkpoint, is a callback (callbacks.py).
 
-A step draws (dropout, augmentation) from a seed of its own, and the learning rate and the batch follow from the step's
-number. So a run that is stopped and resumed is the unbroken one, bit for bit.
+A step's draws (dropout, augmentation) have their own seed, and the learning rate and the batch depend only on the step's
+number. So a stopped and resumed run equals an unbroken one, bit for bit.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ Figures = dict[str, Tensor]
 Loss = Callable[..., Tensor | Mapping[str, Tensor]]
 
 SHOW_EVERY = 20  # steps; reading a figure waits for the device
-STEP, EPOCH, BATCH = 1, 2, 3  # kinds of draws, each with seeds of its own
-BACKWARD = 2  # a backward pass takes so many times the operations of its forward pass: two products for one
+STEP, EPOCH, BATCH = 1, 2, 3  # kinds of draws, each with its own seeds
+BACKWARD = 2  # operations of a backward pass relative to its forward pass: two products for one
 
 
 # ---- learning rates and seeds of steps ----
 def cosine(steps: int, warmup: int = 0, least: float = 0.1) -> Callable[[int], float]:
-    """Returns a schedule: a straight line up, then half a cosine down.
+    """Returns a schedule of a linear warm-up and half a cosine.
 
     (step + 1) / (warmup + 1) before `warmup`; then least + (1 - least) (1 + cos(pi done)) / 2, done from 0 to 1
 
     Args:
-      steps:   of the whole training
-      warmup:  steps of the straight line
-      least:   where the cosine ends, as a part of the highest learning rate
+      steps:   number of steps of the training
+      warmup:  number of warm-up steps
+      least:   final factor, relative to the highest learning rate
 
     Returns:   step, counted from 0 -> factor of the learning rate
 
-    Source:    Loshchilov, Hutter 2016, arXiv:1608.03983, eq. 5, one period; the line up and the tenth as in nanoGPT.
+    Source:    Loshchilov, Hutter 2016, arXiv:1608.03983, eq. 5, one period; the warm-up and the tenth as in nanoGPT.
 
     >>> [round(cosine(10, warmup=2)(step), 3) for step in (0, 1, 2, 6, 10)]
     [0.333, 0.667, 1.0, 0.55, 0.1]
@@ -79,10 +79,10 @@ def cosine(steps: int, warmup: int = 0, least: float = 0.1) -> Callable[[int], f
 
 
 def linear(steps: int) -> Callable[[int], float]:
-    """Returns a schedule that falls from 1 to 0 in a straight line.
+    """Returns a schedule that falls linearly from 1 to 0.
 
     Args:
-      steps:  of the whole training
+      steps:  number of steps of the training
 
     >>> [linear(4)(step) for step in range(4)]
     [1.0, 0.75, 0.5, 0.25]
@@ -91,7 +91,7 @@ def linear(steps: int) -> Callable[[int], float]:
 
 
 def seed_from(*numbers: int) -> int:
-    """Returns a seed that follows from some numbers, such as a run's seed and a step, and from nothing else.
+    """Returns a seed that depends only on some numbers, such as a run's seed and a step.
 
     >>> seed_from(0, 1) == seed_from(0, 1) != seed_from(1, 0)
     True
@@ -101,11 +101,11 @@ def seed_from(*numbers: int) -> int:
 
 # ---- the trainer ----
 class NotFinite(Exception):
-    """A loss that is NaN or infinite, on its way to `fit`."""
+    """A NaN or infinite loss; `fit` catches it."""
 
 
 class Callback:
-    """Something that a training tells of its steps; a method that is left out does nothing.
+    """An observer of a training's steps; its methods do nothing by default.
 
     >>> class Count(train.Callback):
     ...     steps = 0
@@ -114,50 +114,50 @@ class Callback:
     """
 
     def begin(self, trainer: Trainer) -> None:
-        """Before the first step."""
+        """Called before the first step."""
 
     def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
-        """After a step, which `trainer.done` counts already; `parts` are its batches."""
+        """Called after a step, which `trainer.done` already counts; `parts` are its batches."""
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
-        """Figures were read: the loss, say, or an evaluation."""
+        """Called with new figures, such as the loss or an evaluation."""
 
     def told(self, trainer: Trainer, text: str) -> None:
-        """A text was written on the way: a sample, say."""
+        """Called with a text during the training, such as a sample."""
 
     def save(self, trainer: Trainer) -> None:
-        """The state is to be kept: the training has ended, or is stopped."""
+        """Called to save the state, when the training ends or is stopped."""
 
     def restore(self, trainer: Trainer) -> bool:
-        """Gives back the newest state that was kept, and returns whether there was one."""
+        """Restores the newest saved state, and returns whether there was one."""
         return False
 
     def end(self, trainer: Trainer) -> None:
-        """After the last step, in whatever way the training ended."""
+        """Called after the last step, however the training ends."""
 
 
 class Trainer:
-    """Trains a model: makes steps, and tells callbacks of each.
+    """Trains a model: runs steps, and calls callbacks.
 
     Args:
-      model:       in training mode between evaluations
-      optimizer:   of its parameters; or several, each of some of them
-      loss:        (model, *batch) -> the loss (), or figures by name, "loss" among them; a batch that is a dict is passed
-                   by name
+      model:       model, which is in training mode between evaluations
+      optimizer:   optimizer of its parameters; or several, each of some of them
+      loss:        (model, *batch) -> the loss (), or figures by name, including "loss"; a batch that is a dict is passed
+      by name
       schedule:    step, counted from 0 -> factor of each group's learning rate
-      clip:        most that the norm of all gradients may be
-      accumulate:  batches of a step, whose gradients are averaged
-      precision:   dtype of autocast in the loss: bfloat16; or float16, with a loss that is scaled
-      scaler:      of the loss; None takes GradScaler(), which for other dtypes than float16 is not enabled
-      ema:         part of the weights' moving average that stays at each step: 0.999
-      seed:        of draws within steps, and of the order of a DataLoader that has no generator of its own
-      jit:         the step is one plan; False runs it as it stands
+      clip:        limit of the norm of all gradients
+      accumulate:  batches per step, with averaged gradients
+      precision:   dtype of autocast in the loss: bfloat16; or float16, with a scaled loss
+      scaler:      scaler of the loss; None: GradScaler(), which is enabled for float16 only
+      ema:         decay of the weights' moving average, such as 0.999
+      seed:        seed of draws within steps, and of the order of a DataLoader without a generator
+      jit:         runs the step as one plan; False: eagerly
 
-    State: done, the steps made; beside, the seconds that callbacks took; latest, the figures that were last read;
-    averaged, the model of averaged weights or None.
+    State: done, the number of steps so far; beside, the seconds spent in callbacks; latest, the latest figures; averaged,
+    the model of averaged weights or None.
 
     Raises:
-      ArgumentError: clip is not above 0, accumulate is below 1, or ema outside of (0, 1).
+      ArgumentError: clip is not above 0, accumulate is below 1, or ema is outside (0, 1).
 
     >>> model = nn.Linear(1, 1)
     >>> trainer = Trainer(model, optim.SGD(model.parameters(), lr=0.1), lambda model, x, y: ((model(x) - y) ** 2).mean())
@@ -199,17 +199,17 @@ class Trainer:
         self.rates = [float(group["lr"]) for group in self.groups]
         self.done, self.steps, self.should_stop, self.beside = 0, 0, False, 0.0
         self.latest: dict[str, float] = {}
-        self.unread: list[Tensor] = []  # losses of the last steps, which wait for the next look
+        self.unread: list[Tensor] = []  # losses of the latest steps, which have not been read yet
         self.callbacks: list[Callback] = []
         self.jit, self._run = jit, self.step
 
     # ---- a step ----
     def step(self, *batches: Batch) -> Figures:
-        """Makes a step: gradients of the loss, averaged over the batches, then the optimizer's update.
+        """Runs a step: gradients of the loss, averaged over the batches, then the optimizer's update.
 
-        Where the loss is scaled, a step whose gradients overflow changes nothing but the scale.
+        With a scaled loss, a step whose gradients overflow changes only the scale.
 
-        Returns:   figures of the last batch, and "norm", that of the gradients, where it is clipped
+        Returns:   figures of the last batch, and "norm", the gradients' norm, if it is clipped
         """
         for optimizer in self.optimizers:
             optimizer.zero_grad()
@@ -228,11 +228,11 @@ class Trainer:
         return {name: value.detach() for name, value in figures.items()}
 
     def figures_of(self, batch: Batch) -> Figures:
-        """Returns the loss on a batch, and what else the loss function returns, by name.
+        """Returns the loss of a batch, and other results of the loss function, by name.
 
         Raises:
-          ArgumentTypeError: the loss function takes other arguments than the model and the parts of a batch, or returns no
-            tensor and no figures with a loss.
+          ArgumentTypeError: the parameters of the loss function are not the model and the parts of a batch, or its result
+          is neither a tensor nor figures with a loss.
         """
         named = batch if isinstance(batch, Mapping) else {}
         parts = () if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else (batch,)
@@ -249,7 +249,7 @@ class Trainer:
         return dict(figures)
 
     def _check_call(self, parts: Sequence[Batch], named: Mapping[str, Batch]) -> None:
-        with suppress(ValueError):  # a function in C that says nothing of its arguments
+        with suppress(ValueError):  # a C function without a signature
             signature = inspect.signature(self.loss)
             try:
                 signature.bind(self.model, *parts, **named)
@@ -266,24 +266,23 @@ class Trainer:
 
     # ---- steps ----
     def fit(self, batches: Batches, steps: int, callbacks: Sequence[Callback] = ()) -> int:
-        """Makes the steps `done` .. `steps` - 1.
+        """Runs the steps `done` .. `steps` - 1.
 
-        Ctrl-C lets the step in progress end, so that no half-made update is ever saved; a second one stops at once. A
-        signal to end the process (SIGTERM, SIGHUP) does the same, unless the program has a handler of its own, and then
-        ends it.
+        Ctrl-C lets the current step finish, so that no partial update is ever saved; a second one stops immediately. A
+        signal to end the process (SIGTERM, SIGHUP) does the same and then ends it, unless the program has its own handler.
 
         Args:
-          batches:    step, counted from 0 -> batch; or a DataLoader or other iterable, which is begun again at its end
-          steps:      of the whole training, those done before included
-          callbacks:  told of the beginning, of each step and of the end, in this order: `Progress()` shows a bar
+          batches:    step, counted from 0 -> batch; or a DataLoader or other iterable, which restarts at its end
+          steps:      number of steps of the whole training, including earlier ones
+          callbacks:  called at the beginning, at each step and at the end, in this order: `Progress()` shows a bar
 
         Returns:      steps done: less than `steps` if Ctrl-C or a callback stopped the training
 
         Raises:
           ArgumentError: an iterable has no batches.
-          ArgumentTypeError: batches are neither a function nor an iterable, or the loss does not take what a batch has.
-          AnomalyError: the loss is not finite. The step is named, and where callbacks keep checkpoints the line, too.
-          SystemExit: a signal asked the process to end; the state was kept before.
+          ArgumentTypeError: batches are neither a function nor an iterable, or the loss does not fit the batches.
+          AnomalyError: the loss is not finite. The error names the step, and with checkpoints also the line.
+          SystemExit: a signal asked the process to end; the state was saved before.
         """
         if not callable(batches) and not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
             raise ArgumentTypeError(
@@ -324,7 +323,7 @@ class Trainer:
         return self.done
 
     def parts_from(self, source: Iterator[Batch], interrupt: Interrupt) -> list[Batch] | None:
-        """Returns the batches of the next step; None where a signal has ended a DataLoader's workers, too."""
+        """Returns the batches of the next step; None if a signal has also ended a DataLoader's workers."""
         try:
             return [tensors_of(next(source)) for _ in range(self.accumulate)]
         except WorkerError:
@@ -333,7 +332,7 @@ class Trainer:
             return None
 
     def make_step(self, parts: Sequence[Batch]) -> Figures:
-        """Makes step number `done` with its own learning rate and seed, and counts it."""
+        """Runs step number `done` with its learning rate and seed, and counts it."""
         if self.schedule is not None:
             factor = self.schedule(self.done)
             for group, rate in zip(self.groups, self.rates):
@@ -344,34 +343,34 @@ class Trainer:
         return figures
 
     def show(self, figures: Mapping[str, float]) -> None:
-        """Has every callback show figures of the step that was made last."""
+        """Passes figures of the latest step to every callback."""
         self.latest |= figures
         for callback in self.callbacks:
             callback.shown(self, figures)
 
     def tell(self, text: str) -> None:
-        """Prints a text of the step that was made last, and has every callback take it."""
+        """Prints a text of the latest step, and passes it to every callback."""
         between = "\n" if "\n" in text else " "
         print(f"after step {self.done:,}:{between}{text}", file=sys.stderr, flush=True)
         for callback in self.callbacks:
             callback.told(self, text)
 
     def save(self) -> None:
-        """Has every callback keep the state as it is now."""
+        """Asks every callback to save the current state."""
         for callback in self.callbacks:
             callback.save(self)
 
     # ---- what is asked between steps ----
     def model_in_use(self) -> Module:
-        """Returns the model of averaged weights where there is one, else the model."""
+        """Returns the model of averaged weights if there is one, else the model."""
         return self.model if self.averaged is None else self.averaged.module
 
     def flops_of_step(self, parts: Sequence[Batch]) -> int:
-        """Returns the floating-point operations that a step needs: three times those of its loss. Computes nothing.
+        """Returns the floating-point operations of a step: three times those of its loss. Computes nothing.
 
-        The model is in evaluation mode meanwhile, so that running statistics stay as they are.
+        The model is in evaluation mode meanwhile, so that running statistics do not change.
 
-        Source: Chowdhery et al. 2022, arXiv:2204.02311, appendix B: model FLOPs, without what is computed twice.
+        Source: Chowdhery et al. 2022, arXiv:2204.02311, appendix B: model FLOPs, without recomputation.
         """
         self.model.eval()
         try:
@@ -382,9 +381,9 @@ class Trainer:
 
     # ---- a loss that is not finite ----
     def explained(self, seen: str, batches: Batches) -> AnomalyError:
-        """Returns the error for a number that is not finite: from the newest checkpoint on all steps are made again.
+        """Returns the error for a nonfinite number, by repeating all steps from the newest checkpoint.
 
-        The first step after which a weight is not finite is made once more without jit, every value looked at.
+        The first step that makes a weight nonfinite is repeated without jit, with a check of every value.
         """
         keeper = next((callback for callback in self.callbacks if callback.restore(self)), None)
         if keeper is None:
@@ -414,10 +413,10 @@ class Trainer:
         return AnomalyError(fact, f"the checkpoint of step {kept} is whole.", line=line)
 
     def look_at_losses(self) -> None:
-        """Reads the losses of the steps since the last look: nothing is shown or kept before.
+        """Reads the losses of the latest steps, before anything is shown or saved.
 
         Raises:
-          NotFinite: one is NaN or infinite; the first one's step is named.
+          NotFinite: a loss is NaN or infinite; the error names its step.
         """
         losses, self.unread = self.unread, []
         for step, loss in enumerate(losses, self.done - len(losses) + 1):
@@ -430,20 +429,20 @@ class Trainer:
 
     # ---- state ----
     def state_dict(self) -> dict[str, Any]:
-        """Returns all that a run needs to go on: weights, also averaged ones, the optimizer's state, scale, steps done."""
+        """Returns the state of a run: weights, averaged weights, the optimizer's state, scale, number of steps."""
         states = [optimizer.state_dict() for optimizer in self.optimizers]
         kept = {"optimizer": states[0]} if len(states) == 1 else {"optimizers": states}
         state = {"done": self.done, "model": self.model.state_dict(), "scaler": self.scaler.state_dict(), **kept}
         return state if self.averaged is None else {**state, "averaged": self.averaged.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state that `state_dict` returned.
+        """Loads a state from `state_dict`.
 
-        Learning rates stay those of this run. An average of weights that this training does not keep is dropped, with a
+        Learning rates stay those of this run. An average of weights that this training does not have is dropped, with a
         warning.
 
         Raises:
-          PicogradError: names or shapes are those of another model.
+          PicogradError: names or shapes belong to another model.
         """
         rates = [group["lr"] for group in self.groups]
         self.model.load_state_dict(state["model"])
@@ -462,12 +461,12 @@ class Trainer:
 
 
 def read(figures: Figures) -> dict[str, float]:
-    """Returns figures as numbers; the device is waited for."""
+    """Returns figures as numbers; waits for the device."""
     return {name: float(value.item()) for name, value in figures.items()}
 
 
 def _jitted(trainer: Trainer) -> Callable[..., Figures]:
-    """Returns the step as one plan, which is bound to what it mentions: the model, the optimizer, the loss function."""
+    """Returns the step as one plan, bound to the objects that it uses: the model, the optimizer, the loss function."""
     model, optimizers, loss, step = trainer.model, trainer.optimizers, trainer.loss, trainer.step
 
     def run(*batches: Batch) -> Figures:
@@ -478,7 +477,7 @@ def _jitted(trainer: Trainer) -> Callable[..., Figures]:
 
 
 def _averaged_at_start(averaged: AveragedModel, model: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns the state of an average that begins with a model's weights."""
+    """Returns the initial state of an average, from a model's weights."""
     return {"n_averaged": Tensor(0), **{f"module.{name}": value for name, value in model.items()}}
 
 
@@ -487,10 +486,10 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasatt
 
 
 class Interrupt:
-    """While it is entered, the first Ctrl-C, or signal that would end the process, only sets `asked`; a second one acts.
+    """A context in which the first Ctrl-C or ending signal only sets `asked`; a second one has its usual effect.
 
-    asked:   True once there was one
-    status:  of the process, where it is to end: 128 and the number of the signal, as a shell reports it; else 0
+    asked:   True after the first one
+    status:  exit status if the process shall end: 128 plus the signal's number, as in a shell; else 0
 
     >>> with Interrupt() as interrupt:
     ...     interrupt.asked
@@ -514,7 +513,7 @@ class Interrupt:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # forked meanwhile, such as a DataLoader's worker: it has nothing to save
+        if os.getpid() != self._process:  # in a forked process, such as a DataLoader's worker, there is nothing to save
             signal.signal(number, self._previous[number])
             signal.raise_signal(number)
             return
@@ -527,11 +526,11 @@ class Interrupt:
 
 # ---- batches ----
 def stream(batches: Batches, first: int, seed: int) -> Iterator[Batch]:
-    """Yields batches from number `first` on, as a run that was never stopped sees them.
+    """Yields batches from number `first` on, equal to those of an unbroken run.
 
-    An iterable begins again at its end, each time with a seed of its own, so that a DataLoader shuffles again; of one
-    that is resumed the batches before are passed over. Each batch is made with a seed of its own, so that one with
-    picograd's draws in it, augmented images say, follows from its number, too.
+    An iterable restarts at its end, each time with another seed, so that a DataLoader shuffles again; a resumed run skips
+    the earlier batches. Each batch is made with its own seed, so that picograd's draws in it, such as augmentations, also
+    depend only on its number.
 
     Raises:
       ArgumentError: an iterable has no batches.
