@@ -1,10 +1,10 @@
-"""Decoders by the model_type of their config.json: a record each says which entries are read, and what tensors are called.
+"""Decoders by the model_type of their config.json: a record for each names the entries and tensors of its files.
 
 Source: Hugging Face, transformers, the configurations and networks of these names, and `modeling_rope_utils` (angles); Peng
        et al. 2023, arXiv:2309.00071 (YaRN); Ding et al. 2024, arXiv:2402.13753 (LongRoPE); Grattafiori et al. 2024,
        arXiv:2407.21783 (Llama 3.1's angles).
 
-Letters: R features of a head that are turned.
+Letters: R rotated features of a head.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACTIVATION_NAMES = {
 }  # fmt: skip
 
 # ---- angles ----
-SCALING: dict[str, dict[str, Any]] = {  # kinds of scaling -> what they say
+SCALING: dict[str, dict[str, Any]] = {  # kinds of scaling -> their entries
     "default": {},
     "linear": {"factor": NEEDED},
     "dynamic": {"factor": None, "original_max_position_embeddings": None, "alpha": None},
@@ -52,14 +52,14 @@ SCALING["su"] = SCALING["longrope"]  # its name in Phi-3's first files
 
 
 class Positions(Record):
-    """The entries of config.json about positions, but for the scaling.
+    """The entries of config.json about positions, except for the scaling.
 
-    base:      of the speeds
-    share:     of the features of a head that is turned; None: all are, and no entry can say another
-    features:  of a head
-    before:    positions of the first training
-    longest:   positions of the last
-    read:      most positions that will be read here
+    base:      base of the frequencies
+    share:     rotated share of a head's features; None: all, and no entry can change it
+    features:  features of a head
+    before:    positions of the original training
+    longest:   positions of the last training
+    read:      largest number of positions that are read here
     """
 
     base: float | None
@@ -71,7 +71,7 @@ class Positions(Record):
 
 
 def reach_of(content: Any, longest: int) -> int:
-    """Returns the most positions that a network can read: YaRN's files may say those before it stretched them.
+    """Returns the largest number of positions that a network can read; YaRN's files may give it before the extension.
 
     Args:
       content:  a dict `rope_scaling` or `rope_parameters`; or None
@@ -84,20 +84,20 @@ def reach_of(content: Any, longest: int) -> int:
         return longest
     factor, before = content.get("factor"), content.get("original_max_position_embeddings") or longest
     if not isinstance(factor, int | float) or not isinstance(before, int | float) or not 0 < factor * before < 2**31:
-        return longest  # which is said where they are read
+        return longest  # the functions of angles read it
     return max(longest, int(factor * before))
 
 
 def rotation_of(content: Any, where: str, all_say: Positions, file: str = "config.json") -> Rotation:
-    """Returns the angles that a dict `rope_scaling` or `rope_parameters` says.
+    """Returns the angles of a dict `rope_scaling` or `rope_parameters`.
 
     Args:
       content:  the dict; or None
-      where:    its name
-      file:     in which it is
+      where:    name of the dict
+      file:     name of its file
 
     Raises:
-      DataError: a number is missing or wrong, or it says something that is not done.
+      DataError: a number is missing or wrong, or the dict asks for something unsupported.
     """
     content = {} if content is None else content
     kind = content.get("rope_type", content.get("type", "default")) if isinstance(content, dict) else None
@@ -124,7 +124,7 @@ def rotation_of(content: Any, where: str, all_say: Positions, file: str = "confi
 def slower_of(
     said: Entries, kind: str, base: float, features: int, before: int, all_say: Positions
 ) -> tuple[Array, float]:
-    """Returns by how much each pair turns slower, (R/2,), and the amplitude, for a kind of scaling."""
+    """Returns the divisor of each pair's frequency, (R/2,), and the amplitude, for a kind of scaling."""
     ones = np.ones(features // 2)
     if kind == "linear":
         return ones * said.number("factor"), 1.0
@@ -134,14 +134,14 @@ def slower_of(
         return slower_yarn(said, base, features, before)
     if kind in ("longrope", "su"):
         return slower_longrope(said, ones, before, all_say.longest, all_say.read)
-    if kind == "dynamic":  # changes texts longer than the context alone, which are not read
+    if kind == "dynamic":  # it affects only texts longer than the context, which are not read
         said.get("factor"), said.get("alpha")
     return ones, 1.0
 
 
 def slower_llama3(said: Entries, speeds: Array, before: int) -> Array:
-    """Returns by how much each pair turns slower: slow ones by a factor, fast ones not, those between are mixed; (R/2,)."""
-    turns = before * speeds / (2 * math.pi)  # of a pair, over all positions of the first training
+    """Returns the divisor of each pair's frequency: a factor for low ones, 1 for high ones, mixed between; (R/2,)."""
+    turns = before * speeds / (2 * math.pi)  # of a pair, over all positions of the original training
     low, high, factor = (said.number(key) for key in ("low_freq_factor", "high_freq_factor", "factor"))
     if low >= high:
         raise said.wrong("high_freq_factor", high, f"it must be above low_freq_factor, {low}")
@@ -150,7 +150,7 @@ def slower_llama3(said: Entries, speeds: Array, before: int) -> Array:
 
 
 def slower_yarn(said: Entries, base: float, features: int, before: int) -> tuple[Array, float]:
-    """Returns by how much each pair turns slower, (R/2,), and the amplitude: as Llama 3's, mixed by the pair's number."""
+    """Returns the divisor of each pair's frequency, (R/2,), and the amplitude; as Llama 3.1's, interpolated by number."""
     factor, amplitude = said.number("factor"), said.number("attention_factor")
     of_one, of_all = said.number("mscale"), said.number("mscale_all_dim")
     is_whole = said.flag("truncate")
@@ -163,20 +163,20 @@ def slower_yarn(said: Entries, base: float, features: int, before: int) -> tuple
         amplitude = stretched(of_one) / stretched(of_all) if of_one and of_all else stretched(1.0)
 
     def pair(turns: float) -> float:
-        """Returns the number of the pair that turns so often over all positions."""
+        """Returns the number of the pair with this many turns over all positions."""
         return features * math.log(before / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     low, high = pair(said.number("beta_fast") or 32), pair(said.number("beta_slow") or 1)
     low, high = (math.floor(low), math.ceil(high)) if is_whole else (low, high)
     low, high = max(low, 0), min(high, features - 1)
-    share = 1 - ((np.arange(features // 2) - low) / (high - low or 0.001)).clip(0, 1)  # that is not made slower
+    share = 1 - ((np.arange(features // 2) - low) / (high - low or 0.001)).clip(0, 1)  # share that keeps its frequency
     return np.asarray(1 / ((1 - share) / factor + share)), float(amplitude)
 
 
 def slower_longrope(said: Entries, ones: Array, before: int, longest: int, read: int) -> tuple[Array, float]:
-    """Returns by how much each pair turns slower, (R/2,), and the amplitude.
+    """Returns the divisor of each pair's frequency, (R/2,), and the amplitude.
 
-    One list is for texts of the first training's length, another for longer ones; which it is follows from `read`.
+    There is a list for texts of the original training's length, and one for longer texts; `read` decides.
     """
     short, long = (said.get(key) for key in ("short_factor", "long_factor"))
     for key, factors in (("short_factor", short), ("long_factor", long)):
@@ -206,7 +206,7 @@ AFTER: Names = {"post_attention_layernorm": "post_attention_norm", "post_feedfor
 LLAMA_NAMES: Names = AROUND | ATTENTION | GATED | BEFORE
 GEMMA_NAMES: Names = LLAMA_NAMES | AFTER | {"pre_feedforward_layernorm": "ffn_norm"}
 PACKED = ("attn_q", "attn_k", "attn_v")
-EXPERTS: Names = {  # experts have numbers behind `experts`
+EXPERTS: Names = {  # experts' numbers follow `experts`
     "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
 }  # fmt: skip
@@ -234,18 +234,18 @@ MIXTURE: dict[str, Any] = {"num_experts": None, "num_local_experts": None, "num_
 SPARSE: dict[str, Any] = MIXTURE | {
     "moe_intermediate_size": NEEDED, "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": None,
 }  # fmt: skip
-OF_TRAINING: dict[str, Any] = {  # of experts, which it keeps busy evenly
+OF_TRAINING: dict[str, Any] = {  # of balanced loads of experts
     "router_aux_loss_coef": Any, "output_router_logits": Any, "router_jitter_noise": Any,
 }  # fmt: skip
 LATENTS: dict[str, Any] = LLAMA | MIXTURE | {
     "kv_lora_rank": NEEDED, "qk_rope_head_dim": NEEDED, "qk_nope_head_dim": NEEDED, "v_head_dim": NEEDED,
     "moe_intermediate_size": NEEDED, "first_k_dense_replace": 0, "n_shared_experts": None, "attention_bias": False,
 }  # fmt: skip
-NO_LATENTS: dict[str, Any] = {  # of trainings, and what follows from other entries
+NO_LATENTS: dict[str, Any] = {  # of trainings, and derived entries
     **OF_TRAINING, "moe_layer_freq": 1, "aux_loss_alpha": Any, "seq_aux": Any, "ep_size": Any, "head_dim": Any,
     "qk_head_dim": Any, "mlp_bias": False,
 }  # fmt: skip
-LATER_LAYERS: dict[str, Any] = {"num_nextn_predict_layers": Any}  # that guess further tokens, and are not read
+LATER_LAYERS: dict[str, Any] = {"num_nextn_predict_layers": Any}  # layers that predict further tokens; not read
 OF_DEEPSEEK = {"num_experts": "n_routed_experts"}
 LATENT_NAMES: Names = LLAMA_NAMES | EXPERTS | {
     "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
@@ -281,7 +281,7 @@ GLM: dict[str, Any] = LLAMA | {
 }  # fmt: skip
 GLM_NAMES: Names = AROUND | ATTENTION | BEFORE | {"mlp.gate_up_proj": ("ffn_gate", "ffn_up"), "mlp.down_proj": "ffn_down"}
 OF_GLM: dict[str, Any] = {"output_bias": False, "pairs_are_halves": False}
-PLAIN_NAMES: Names = AROUND | ATTENTION | BEFORE | {"mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}  # no gates
+PLAIN_NAMES: Names = AROUND | ATTENTION | BEFORE | {"mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}  # without gates
 OF_GEMMA: dict[str, Any] = {"norm_offset": 1.0, "scales_embedding": True, "activation": "gelu_pytorch_tanh"}
 
 
@@ -360,7 +360,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         {"sinks": True, "expert_biases": True}, slides_every=2, form=of_gpt_oss,
         fixed={**OF_TRAINING, "swiglu_alpha": SWIGLU_SLOPE, "experts_per_token": Any, "initial_context_length": Any,
-               "quantization_config": Any},  # of experts, whose tensors say it themselves
+               "quantization_config": Any},  # of experts; the tensors show it
     ),
     "deepseek_v2": Architecture(
         LATENTS | {"topk_method": "greedy", "n_group": None, "topk_group": None, "routed_scaling_factor": 1.0,
@@ -565,15 +565,15 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[DecoderConfig, Architecture, bool]:
-    """Returns the settings that a config.json describes, how such networks are published, and whether there is one table.
+    """Returns the configuration of a config.json, the published form of such networks, and whether one token table serves.
 
     Args:
-      content:  of config.json
-      tokens:   how many the vocabulary has; rows of the table beyond fill it up
-      read:     most positions that will be read
+      content:  contents of config.json
+      tokens:   size of the vocabulary; further rows of the table are padding
+      read:     largest number of positions that are read
 
     Raises:
-      DataError: it describes another network, lacks an entry, or has one that is not known.
+      DataError: it describes another network, lacks an entry, or has an unknown one.
     """
     kind = architecture_of(content)
     said = Entries(content, "config.json", kind.entries, kind.names)
@@ -601,10 +601,10 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
 
 
 def architecture_of(content: Mapping[str, Any]) -> Architecture:
-    """Returns the form of networks of the file's model_type.
+    """Returns the published form of networks of the file's model_type.
 
     Raises:
-      DataError: it is not known.
+      DataError: the model_type is unknown.
     """
     name = content.get("model_type")
     kind = ARCHITECTURES.get(name) if isinstance(name, str) else None
@@ -619,7 +619,7 @@ def heads_of(said: Entries, width: int, is_new: bool, latents: Mapping[str, Any]
     """Returns the fields about heads.
 
     Args:
-      is_new:   Falcon's later form, in which several heads have keys
+      is_new:   Falcon's later form, with several heads of keys
       latents:  the fields about latents
 
     Raises:
@@ -638,10 +638,10 @@ def heads_of(said: Entries, width: int, is_new: bool, latents: Mapping[str, Any]
 
 
 def norms_of(said: Entries, is_new: bool) -> dict[str, Any]:
-    """Returns the fields about norms, and about what the parts of a block read.
+    """Returns the fields about norms, and about the inputs of a block's parts.
 
     Raises:
-      DataError: parts have more norms than are done here.
+      DataError: parts have more norms than are supported.
     """
     is_parallel, norms = said.flag("use_parallel_residual") or is_new, said.whole("num_ln_in_parallel_attn")
     if norms is not None and norms > 1 + is_new:
@@ -654,7 +654,7 @@ def norms_of(said: Entries, is_new: bool) -> dict[str, Any]:
 
 
 def biases_of(said: Entries) -> dict[str, Any]:
-    """Returns the fields about biases: `use_bias` says that all have one, `attention_bias` and `mlp_bias` some."""
+    """Returns the fields about biases; `use_bias` is for all of them, `attention_bias` and `mlp_bias` for some."""
     attention = said.flag("attention_bias") or said.flag("use_bias")
     feed_forward = said.flag("mlp_bias") or "use_bias" in said.defaults and attention
     output = said.flag("attention_out_bias", attention)
@@ -675,12 +675,12 @@ def factors_of(said: Entries, kind: Architecture, width: int) -> dict[str, Any]:
 
 
 def view_of(said: Entries, kind: Architecture, layers: int, turned: int, longest: int, read: int) -> dict[str, Any]:
-    """Returns the fields about the positions that a position sees.
+    """Returns the fields about visible positions.
 
     Args:
-      turned:   features of a head that are turned
+      turned:   rotated features of a head
       longest:  positions of the training
-      read:     most positions that will be read
+      read:     largest number of positions that are read
     """
     sights = sights_of(said, kind, layers, turned, longest, read)
     has_slopes = said.flag("alibi")
