@@ -96,6 +96,10 @@ class Kernel:
         self.launched = [Launched(first, entry or first.name, grid, block, shared_bytes)]
         self.launched += [self._behind(options) for options in then]
         self.signature = of_all(self.name, [one.signature for one in self.launched], scratch)
+        named = [one.name for each in self.launched for one in each.signature.parameters if one.type == MAP_TYPE]
+        if unknown := sorted(set(tile_maps) - set(named)):
+            own = ", ".join(named) or "no map"
+            raise ArgumentError(f"{self.name}: tile_maps has {', '.join(unknown)}, the source {own}.")
         self.output, self.grid, self.scratch, self.tile_maps = output, grid, dict(scratch), dict(tile_maps)
         self.inputs, self.meaning, self.gradient = inputs, meaning, gradient
         self.implements, self.accepts = implements, accepts
@@ -281,7 +285,11 @@ class Kernel:
         if name not in self.tile_maps:
             fact = f"{self.name}: {name} is a map of tiles, and nobody says of which parameter."
             raise ArgumentError(fact, f'tile_maps={{"{name}": lambda a, b: ("a", (64, 64))}}')
-        parameter, box, *shape = self.tile_maps[name](*args)
+        given = _value_of(self.tile_maps[name], args)
+        if not isinstance(given, tuple) or len(given) not in (2, 3):
+            fact = f"{self.name}: tile_maps[{name!r}] must give a parameter and a box, maybe a shape, got {given!r}."
+            raise ArgumentTypeError(fact)
+        parameter, box, *shape = given
         if parameter not in numbers:
             raise ArgumentError(f"{self.name}: {name} is of {parameter!r}, and memory is {', '.join(numbers)}.")
         whole = tuple(shape[0] if shape else shapes[parameter])
@@ -294,8 +302,11 @@ class Kernel:
         """Returns dtype and shape of each memory between launches."""
         found = []
         for name, spec in self.scratch.items():
-            shape, dtype = _value_of(spec, args)
-            found.append((dtype, tuple(map(dim_of, shape))))
+            given = _result_of(_value_of(spec, args))
+            if given is None:
+                raise ArgumentTypeError(f"{self.name}: scratch[{name!r}] must give a Tensor or a pair (shape, dtype).")
+            shape, dtype = given
+            found.append((dtype, self._shape(name, shape)))
             every = [one for each in self.launched for one in each.signature.parameters if one.name == name]
             if not any(one.is_pointer for one in every):
                 raise ArgumentError(f"{self.name}: {name} in `scratch` is memory of no function.")
@@ -356,13 +367,16 @@ class Kernel:
             )
         dtypes_, shapes = [], []
         for one, (shape, dtype) in zip(results, specs):
-            if not all(isinstance(dim, (Extent, Length)) or _is_whole(dim) for dim in shape):
-                raise ShapeError(f"{self.name}: the shape of {one.name} must be of lengths, got {tuple(shape)}.")
+            shapes.append(self._shape(one.name, shape))
             if one.dtype is not None and dtype is not one.dtype:
                 raise DTypeError(f"{self.name}: {one.name} is {one.type!r} in the kernel, output says {dtype}.")
             dtypes_.append(dtype)
-            shapes.append(tuple(map(dim_of, shape)))
         return tuple(dtypes_), tuple(shapes)
+
+    def _shape(self, name: str, shape: Sequence[Any]) -> Shape:
+        if not all(isinstance(dim, (Extent, Length)) or _is_whole(dim) for dim in shape):
+            raise ShapeError(f"{self.name}: the shape of {name} must be of lengths, got {tuple(shape)}.")
+        return tuple(map(dim_of, shape))
 
     def _blocks_and_threads(
         self, launched: Launched, args: tuple[Any, ...]

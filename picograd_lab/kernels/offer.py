@@ -27,7 +27,7 @@ from picograd.dtype import DType
 from picograd.engine.choose import GAIN, call_of, merged, parts_of, with_given, written_candidates
 from picograd.engine.devices import compiler_for
 from picograd.engine.realize import realize
-from picograd.errors import ArgumentError, PicogradError
+from picograd.errors import ArgumentError, ArgumentTypeError, PicogradError
 from picograd.interrupts import Latest
 from picograd.ir.bodies import substitute
 from picograd.ir.host import offers
@@ -87,6 +87,7 @@ class Offering:
         self._won: set[tuple[Any, ...]] = set()
         self._known: dict[tuple[Types, Target], Operation | str] = {}
         self._accepted: Latest[tuple[Kernel, Target], Mapping[Op, Op] | str] = Latest(MOST_ACCEPTED)
+        self._results(examples)  # an error of the user's function is raised here, not where kernels are compiled
         self._offer()
 
     def _offer(self) -> None:
@@ -158,8 +159,8 @@ class Offering:
         tensors = [Tensor.from_op(operand, target.device) for operand in operands]
         try:
             return Context().run(self.call, target, *put(self.examples, tensors))  # without modes or a trace
-        except PicogradError as error:  # a shape that the kernel or its launch does not accept
-            return error.fact.rstrip(".")
+        except Exception as error:  # a shape that the kernel or its launch does not accept, or the user's functions
+            return _reason(error)
 
     # ---- the operation ----
     def operation(self, types: Types, target: Target) -> Operation | str:
@@ -168,15 +169,25 @@ class Offering:
             self._known[types, target] = Context().run(self._compiled, types, target)
         return self._known[types, target]
 
+    def _results(self, args: Sequence[Any]) -> Sequence[Tensor]:
+        """Returns the results of the operation.
+
+        Raises:
+          ArgumentTypeError: they are not Tensors.
+        """
+        with no_grad():
+            found = self.implements(*args)
+        results = found if isinstance(found, (tuple, list)) else (found,)
+        if not results or not all(isinstance(result, Tensor) for result in results):
+            raise ArgumentTypeError(f"{self.kernel}: implements must return Tensors, got {found!r}.")
+        return results
+
     def _compiled(self, types: Types, target: Target) -> Operation | str:
         tensors = [Tensor.from_op(_param(slot, *one), target.device) for slot, one in enumerate(types)]
         try:
-            with no_grad():
-                found = self.implements(*put(self.examples, tensors))
-            results = found if isinstance(found, (tuple, list)) else (found,)
-            schedule = schedule_graphs([result.op for result in results], target)
-        except PicogradError as error:
-            return error.fact.rstrip(".")
+            schedule = schedule_graphs([result.op for result in self._results(put(self.examples, tensors))], target)
+        except Exception as error:  # lengths that the operation, or the user's function, does not accept
+            return _reason(error)
         items = schedule.kernel_items()
         if len(items) != 1 or [len(phase) for phase in items[0].kernel.phases] != [1]:
             return f"the operation is {len(items)} kernels, or one of several nests"
@@ -218,6 +229,11 @@ class Offering:
             offers.change(self.name, None)  # offered again under another key, so that plans are made again
             self._offer()
         return clocks
+
+
+def _reason(error: Exception) -> str:
+    """Returns the reason that an error gives, for a kernel that is not taken."""
+    return error.fact.rstrip(".") if isinstance(error, PicogradError) else f"{type(error).__name__}: {error}"
 
 
 # ---- graphs ----

@@ -26,7 +26,7 @@ from picograd.tensor.tensor import Tensor
 from picograd_lab.kernels.kernel import kernel
 from picograd_lab.kernels.offer import Offering
 from picograd_lab.kernels.signature import signature_of
-from picograd_lab.ladder.gpu import Ladder, Rung, why_not
+from picograd_lab.ladder.gpu import Ladder, Rung, why_no_problem, why_not
 
 OF_CLUSTERS = "KERNEL_OF_CLUSTERS("  # the first words of a kernel with clusters (devices/cuda/hopper.h)
 
@@ -57,6 +57,8 @@ def offer_rung(name: str, rung: str, **lengths: int) -> Offering:
     known = {**ladder.lengths, **lengths}
     if known.keys() != ladder.lengths.keys():
         raise ArgumentError(f"offer_rung: lengths of {name} are {', '.join(ladder.lengths)}, got {', '.join(lengths)}.")
+    if reason := why_no_problem(ladder, known):
+        raise ArgumentError(f"offer_rung: {reason}.")
     chosen = rungs[rung]
 
     def implements(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -80,6 +80,8 @@ def test_what_c_does_not_take_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "roots.c").write_text(ROOTS.replace("twice(by)", "thrice"))
     with pg.device("CPU"), pytest.raises(CompileError, match=r"roots\.c:7: error: .*thrice(.|\n)*7 \|     out"):
         pg.kernel(tmp_path / "roots.c", **given)(pg.ones(8), 2.0)[0].tolist()
+    with pg.device("CPU"), pytest.raises(CompileError, match=r"f\.c:1: error: implicit declaration of function .*missing"):
+        pg.kernel("void f(float *out, const float *x) { out[0] = missing(x[0]); }", lambda x: x)(pg.ones(1)).tolist()
     with pytest.raises(ArgumentError, match="a function in C is called once, and has no grid(.|\n)*loop in the function"):
         pg.kernel(ROOTS, grid=1, **given)
     with pytest.raises(ArgumentError, match="saxpy: a kernel in CUDA C needs a grid"):

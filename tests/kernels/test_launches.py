@@ -10,7 +10,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.devices.cuda import compile as nvrtc
-from picograd.errors import ArgumentError, CompileError, DeviceError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ArgumentTypeError, CompileError, DeviceError, DTypeError, ShapeError
 from picograd.look import watch
 from tests.host_compilers import needs_compiler
 
@@ -130,6 +130,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"then": [{"entry": "total"}]}, "has entry and grid"),
         ({"scratch": {"parts": ((1,), pg.float32), "others": ((1,), pg.float32)}}, "others in `scratch` is memory of no"),
         ({"then": [{"entry": "nothing", "grid": 1}]}, "no kernel 'nothing'"),
+        ({"tile_maps": {"of_x": lambda a, b: ("a", (8, 8))}}, "tile_maps has of_x, the source no map"),
     ):
         with pytest.raises(ArgumentError, match=match):
             pg.kernel(SPLIT, **{**SPLIT_OPTIONS, **options})(a, b)
@@ -140,11 +141,19 @@ def test_what_does_not_fit_is_refused() -> None:
         )  # fmt: skip
     with pytest.raises(DTypeError, match=r"parts is 'float \*' in the kernel, scratch says float16"):
         pg.kernel(SPLIT, **{**SPLIT_OPTIONS, "scratch": {"parts": ((PARTS, 8), pg.float16)}})(a, b)
+    for memory, error, match in (
+        (8, ArgumentTypeError, r"scratch\['parts'\] must give a Tensor or a pair"),
+        ((8, pg.float32), ArgumentTypeError, r"scratch\['parts'\] must give a Tensor or a pair"),
+        (((-8,), pg.float32), ShapeError, r"the shape of parts must be of lengths, got \(-8,\)"),
+    ):
+        with pytest.raises(error, match=match):
+            pg.kernel(SPLIT, **{**SPLIT_OPTIONS, "scratch": {"parts": memory}})(a, b)
     x = normal(4, 32)
     for maps, error, match in (
         ({}, ArgumentError, "of_x is a map of tiles, and nobody says"),
         ({"of_x": lambda x: ("y", (64, 32))}, ArgumentError, "of_x is of 'y'"),
         ({"of_x": lambda x: ("x", (64,))}, ShapeError, "both have as many numbers"),
+        ({"of_x": lambda x: ()}, ArgumentTypeError, "must give a parameter and a box, maybe a shape, got "),
     ):
         with pytest.raises(error, match=match):
             pg.kernel(TILES, **{**TILES_OPTIONS, "tile_maps": maps})(x)

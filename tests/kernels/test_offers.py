@@ -17,7 +17,7 @@ from picograd.device import Target
 from picograd.devices.cuda import compile as nvrtc
 from picograd.engine import choose
 from picograd.engine.devices import compiler_for
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, ArgumentTypeError
 from picograd.ir.host import offers
 from picograd.ir.opts import Opts
 from picograd.look import watch
@@ -491,3 +491,31 @@ def test_what_is_no_rung_is_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=match):
             offer_rung(name, rung, **lengths)
+
+
+# ---- functions of the user's that fail ----
+def failing(**options: Any) -> Kernel:
+    text = "__global__ void k(float *out, const float *x) { out[threadIdx.x] = 2 * x[threadIdx.x]; }"
+    return pg.kernel(text, output=lambda x: x, **{"grid": 1, "block": lambda x: x.numel(), **options})
+
+
+def test_an_operation_that_fails_is_told_where_it_is_offered_and_is_not_offered() -> None:
+    x = pg.ones(4, device="CUDASIM")
+    with pytest.raises(ZeroDivisionError):
+        failing(implements=lambda x: x * (1 // 0)).offer(x)
+    with pytest.raises(ArgumentTypeError, match=r"k: implements must return Tensors, got 3\."):
+        failing(implements=lambda x: 3).offer(x)
+    assert not offers.by_name
+
+
+@pytest.mark.parametrize("option", ["implements", "accepts", "grid"])
+def test_functions_that_fail_at_other_lengths_leave_other_kernels_alone(option: str) -> None:
+    def of_four(x: Any) -> Any:
+        at_four = {"implements": lambda: x * 2, "accepts": lambda: True, "grid": lambda: 1}
+        return at_four[option]() if len(x) == 4 else 1 // 0
+
+    made = failing(**{"implements": lambda x: x * 2, option: of_four})
+    with made.offer(pg.ones(4, device="CUDASIM")) as offer:
+        with pg.device("CUDASIM"):
+            assert (pg.ones(7, device="CUDASIM") * 2).tolist() == [2.0] * 7
+        assert offer.count()

@@ -86,7 +86,9 @@ def compile_source(source: Source, target: Target) -> Binary:
         f"{{ {launch.symbol}({', '.join([*words, 'begin', 'end'])}); }}"
         for launch in source.launches
     ]
-    library = compile_library(compiler(), options(), source, target.arch, "c", wrappers)
+    # A function that nobody declares is an error with its line, not one of the loader; -w would silence it.
+    flags = [*[option for option in options() if option != "-w"], "-Werror=implicit-function-declaration"]
+    library = compile_library(compiler(), flags, source, target.arch, "c", wrappers)
     return source.binary(library)
 
 
