@@ -45,6 +45,7 @@ FUNCTION_ROUNDINGS = 8  # tests/numerics holds every function of every device to
 POW_ROUNDINGS = 16
 TF32_UNIT = 2.0**-11
 WINOGRAD_FACTOR = 16.0  # transforms add neighbours before they multiply (Lavin and Gray 2016, arXiv:1509.09308)
+WINOGRAD_REACH = 7  # places of a tile to each side of one
 EXACT = COMPARE | MOVEMENT | IDENTITY | {
     OpCode.NEG, OpCode.FLOOR, OpCode.MAX, OpCode.MIN, OpCode.WHERE, OpCode.CHECK, OpCode.BITCAST, OpCode.MOD, OpCode.IDIV,
 }  # fmt: skip
@@ -315,6 +316,8 @@ def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables
     accumulating = unit(op.dtype) if op.code is OpCode.SCATTER else min(unit(op.dtype), 2.0**-24)
     chance = min(float(count), LAMBDA * math.sqrt(count))
     if op.code is OpCode.CONV and math.prod(args[1].value.shape[2:]) > 1:
+        if op.arg.of_weight:  # its taps are few, and a transform of a tile has products of other distances, too
+            magnitude = rule([_of_neighbours(sizes[0]), sizes[1]], variables)
         axes = tuple(range(2, magnitude.ndim))
         magnitude = WINOGRAD_FACTOR * np.broadcast_to(magnitude.max(axis=axes, keepdims=True, initial=0), magnitude.shape)
     made = chance * accumulating * magnitude
@@ -324,6 +327,15 @@ def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables
     if op.dtype.itemsize < 8 and _is_of_certain_terms(op, args):
         error = np.where(np.isfinite(magnitude), error, 0.0)  # infinities and NaN decide a sum in any order
     return np.where(np.isnan(error), np.inf, error)
+
+
+def _of_neighbours(images: Array) -> Array:
+    """Returns the largest elements within the tiles of a transform that have a place in common."""
+    for axis in range(2, images.ndim):
+        room = [(0, 0)] * axis + [(WINOGRAD_REACH, WINOGRAD_REACH)] + [(0, 0)] * (images.ndim - axis - 1)
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(images, room), 2 * WINOGRAD_REACH + 1, axis)
+        images = windows.max(-1)
+    return images
 
 
 def _is_of_certain_terms(op: Op, args: Sequence[Bounded]) -> bool:

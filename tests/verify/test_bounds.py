@@ -14,6 +14,7 @@ from picograd.evaluator.graph import apply
 from picograd.ir.build import absolute, expand, reshape
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import FUNCTIONS, OpCode
+from picograd.ir.shape import ConvArg
 from picograd_lab.fuzz.graphs import any_graph, product_graph
 from picograd_lab.verify.blocks import block, every
 from picograd_lab.verify.bounds import Bounded, _bounded, bounded, difference
@@ -167,6 +168,16 @@ def test_zeros_infinities_and_nan_that_are_certain_are_known(name: str) -> None:
     with np.errstate(all="ignore"):
         bound = _bounded(Op(code, dtypes.float32, tuple(src)), given, {})
     assert bound.error[0] == pytest.approx(far) and bound.error[1] > 0
+
+
+def test_gradients_of_weights_have_a_bound_where_no_products_are_but_near_ones() -> None:
+    """A transform of a tile multiplies what no tap does; such products cancel but for their roundings."""
+    x, g = (Op(OpCode.PARAM, dtypes.float32, (), (i, (1, 1, 14, 14))) for i in range(2))
+    arrays = {op: np.zeros((1, 1, 14, 14), np.float32) for op in (x, g)}
+    arrays[x][0, 0, 2, 2], arrays[g][0, 0, 6, 6] = 3.0, 5.0
+    op = Op(OpCode.CONV, dtypes.float32, (x, g), ConvArg((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1, True, False))
+    (meaning,) = bounded([op], arrays)
+    assert not meaning.value.any() and meaning.error is not None and (meaning.error > 1e-6).all()
 
 
 def test_zeros_add_up_to_zero() -> None:
