@@ -129,6 +129,7 @@ def watched() -> tuple[str, ...]:
 
 # ---- what kernels share ----
 _preparing = lock()
+_not_cached: set[str] = set()  # names of headers that could not be made in the cache
 # File time of a header's includer: Clang requires the same for all processes, and the cache evicts the oldest files.
 LATEST = 2**31 - 1
 
@@ -143,32 +144,46 @@ def prepared(options: tuple[str, ...], header: Path = PRIMITIVES) -> Path:
     """
     name = _digest(compiler(), options, header)
     with _preparing:
-        first = _including(header, name)
-        made: dict[Path, tuple[str, ...]] = {
-            Path(f"{first}.gch"): ("-x", "c++-header", str(first)),
-            first.with_suffix(".o"): ("-DSIMULATOR", "-include", str(header), "-c", str(SIMULATOR)),
-        }
-        if all(path.exists() for path in made):
-            for path in made:  # mark them as used: the cache evicts what was unused longest
-                with suppress(OSError):
-                    os.utime(path)
-            return first
-        # The simulator is compiled once, run by each kernel, and not watched itself.
-        faster = ["-O2" if option == "-Og" else option for option in options if option not in watched()]
-        running = [
-            subprocess.Popen(
-                [compiler(), *(faster if path.suffix == ".o" else options), *inputs, "-o", str(_part(path))],
-                stderr=subprocess.PIPE, text=True,
-            )
-            for path, inputs in made.items()
-        ]  # fmt: skip
-        logs = [process.communicate()[1] for process in running]
-        for path, process, log in zip(made, running, logs):
-            if process.returncode != 0:
-                facts = [f"{Path(compiler()).name} rejected the simulator.", *log.strip().splitlines()[:20]]
-                raise CompileError("\n  ".join(facts))
-            os.replace(_part(path), path)
+        try:
+            return _prepared(_including(header, name), options, header)
+        except CompileError:
+            if name in _not_cached:
+                raise
+            _not_cached.add(name)  # the cache's disk may be full
+            return _prepared(_including(header, name), options, header)
+
+
+def _prepared(first: Path, options: tuple[str, ...], header: Path) -> Path:
+    """Returns the file that includes a header, once what belongs to it is there."""
+    made: dict[Path, tuple[str, ...]] = {
+        Path(f"{first}.gch"): ("-x", "c++-header", str(first)),
+        first.with_suffix(".o"): ("-DSIMULATOR", "-include", str(header), "-c", str(SIMULATOR)),
+    }
+    if all(path.exists() for path in made):
+        for path in made:  # mark them as used: the cache evicts what was unused longest
+            with suppress(OSError):
+                os.utime(path)
         return first
+    # The simulator is compiled once, run by each kernel, and not watched itself.
+    faster = ["-O2" if option == "-Og" else option for option in options if option not in watched()]
+    running = [
+        subprocess.Popen(
+            [compiler(), *(faster if path.suffix == ".o" else options), *inputs, "-o", str(_part(path))],
+            stderr=subprocess.PIPE, text=True,
+        )
+        for path, inputs in made.items()
+    ]  # fmt: skip
+    logs = [process.communicate()[1] for process in running]
+    for process, log in zip(running, logs):
+        if process.returncode != 0:
+            for path in made:  # what is half written would keep a full disk full
+                with suppress(OSError):
+                    _part(path).unlink(missing_ok=True)
+            facts = [f"{Path(compiler()).name} rejected the simulator.", *log.strip().splitlines()[:20]]
+            raise CompileError("\n  ".join(facts))
+    for path in made:
+        os.replace(_part(path), path)
+    return first
 
 
 def _part(path: Path) -> Path:
@@ -187,7 +202,7 @@ def _digest(compiler: str, options: tuple[str, ...], header: Path) -> str:
 def _including(header: Path, name: str) -> Path:
     """Returns a file that includes a header, in the cache if only this user can write there, else in a temporary folder."""
     with suppress(OSError):
-        if (folder := cache_folder()) is not None:
+        if name not in _not_cached and (folder := cache_folder()) is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (folder / "headers").mkdir(mode=0o700, exist_ok=True)
             if is_ours((folder / "headers").stat()):

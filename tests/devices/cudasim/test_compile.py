@@ -81,6 +81,21 @@ def test_without_a_folder_of_its_own_a_process_makes_what_kernels_share(
     assert hostcxx._including(hostcxx.PRIMITIVES, "0").parent == Path(hostcxx._own_folder().name)
 
 
+def test_a_cache_that_takes_no_files_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on a full disk, where the compiler cannot write what it has made."""
+    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path))
+    name = hostcxx._digest(hostcxx.compiler(), hostcxx.OPTIONS, hostcxx.PRIMITIVES)
+    in_the_way = hostcxx._part(tmp_path / "headers" / name[0] / f"{name}.o")
+    in_the_way.mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "headers", in_the_way.parent):
+        folder.chmod(0o700)
+    monkeypatch.setattr(hostcxx, "_not_cached", set())
+    first = hostcxx.prepared(hostcxx.OPTIONS)
+    assert tmp_path not in first.parents and first.with_suffix(".o").exists()
+    assert not list(tmp_path.rglob("*.gch*")), "nothing half written is left"
+    assert hostcxx.prepared(hostcxx.OPTIONS) == first
+
+
 def test_a_compiler_that_rejects_the_simulator_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path))
     with pytest.raises(CompileError, match="rejected the simulator.\n  .*-std=none"):
