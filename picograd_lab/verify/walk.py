@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from picograd.devices.launches import Temporaries
 from picograd.dtype import DType
 from picograd.engine.devices import compiler_for
 from picograd.evaluator.graph import unspecified
+from picograd.ir.backend import ALIGNMENT
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse, Executable, LoopItem, Plan, Schedule, ScheduleItem
 from picograd.ir.symbolic import dim_value
@@ -106,15 +108,19 @@ def memory_for(
 
 
 def memory_as_planned(schedule: Schedule, inputs: Sequence[Array], variables: Mapping[str, int]) -> list[Array]:
-    """Returns an array for each buffer as planned by the schedule: temporaries share the arena, or an output's memory."""
-    arena = np.full(schedule.arena_nbytes, 0x7F, np.uint8)
+    """Returns an array for each buffer as planned by the schedule: temporaries share the arena, or an output's memory.
+
+    The own memory of a loop is not a temporary here: what is in it has arrays of its own in each step.
+    """
+    starts, nbytes = Temporaries(schedule, [], ALIGNMENT).places(variables)
+    arena = np.full(nbytes, 0x7F, np.uint8)
     memory = memory_for(schedule, inputs, variables)
     written = {use.source: i for i, use in enumerate(schedule.buffers) if use.role == "output"}
+    loops = {item.memory for item in schedule.items if isinstance(item, LoopItem)}
     for i, use in enumerate(schedule.buffers):
-        if use.role in ("temporary", "lent"):
-            nbytes = memory[i].nbytes
-            whole = arena[use.source :] if use.role == "temporary" else memory[written[use.source]].view(np.uint8)
-            memory[i] = whole[:nbytes].view(use.dtype.numpy)
+        if use.role in ("temporary", "lent") and i not in loops:
+            whole = arena[starts[use.source] :] if use.role == "temporary" else memory[written[use.source]].view(np.uint8)
+            memory[i] = whole[: memory[i].nbytes].view(use.dtype.numpy)
     return memory
 
 

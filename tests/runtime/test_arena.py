@@ -19,6 +19,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import BufferUse, Executable, Feed, LoopItem, Param, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import add, dim_value, mul
+from picograd_lab.verify.walk import memory_as_planned
 from tests.helpers import forgotten
 
 pytestmark = pytest.mark.req("G8")
@@ -71,6 +72,15 @@ def test_scratch_memory_has_its_length_in_a_run() -> None:
     assert (found.starts, found.scratch) == ([0, 192], [[(192, 992)]])
     assert found.places({"n": 8}) == ({0: 0, 192: 64}, 64 + 192)
     assert found.places({"n": 0}) == ({0: 0, 192: 0}, 0)
+
+
+def test_a_walk_through_a_plan_takes_the_memory_of_a_run() -> None:
+    """Whose temporaries would have 8 TB at the greatest length."""
+    n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 0, 1 << 40))
+    uses = tuple(BufferUse(dtypes.float32, n, "temporary", start) for start in (0, 1 << 42))
+    first, second = memory_as_planned(Schedule((), uses, (), (), 1 << 43), [], {"n": 20})
+    assert (first.shape, second.shape) == ((20,), (20,)) and not np.shares_memory(first, second)
+    assert second.ctypes.data - first.ctypes.data == 128
 
 
 @pytest.fixture
