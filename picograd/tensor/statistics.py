@@ -323,7 +323,7 @@ def _nuclear(self: T, axes: tuple[int, ...], keepdim: bool) -> T:
 
 @of_tensors
 def renorm(self: T, p: float, dim: int, maxnorm: float) -> T:
-    """Scales each slice along `dim` whose p-norm exceeds `maxnorm` down to that norm.
+    """Returns self with each slice along `dim` scaled down to a p-norm of at most `maxnorm`.
 
     Raises:
       ShapeError:    there are fewer than two axes.

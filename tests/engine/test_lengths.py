@@ -13,6 +13,7 @@ import picograd as pg
 from picograd import Tensor, nn
 from picograd.devices.cpu import memory
 from picograd.engine import realize
+from picograd.engine.devices import compiler_for
 from picograd.engine.lengths import STARTS, Lengths, bucket, solve
 from picograd.look import watch
 from tests.helpers import forgotten
@@ -353,6 +354,7 @@ def test_temporaries_take_the_memory_of_the_lengths_of_a_run(monkeypatch: pytest
         return mapped(length)
 
     monkeypatch.setattr(memory, "_anonymous", anonymous)
+    monkeypatch.setattr(compiler_for("CPU").device, "memory", memory.MemoryPool())  # without kept blocks
     w, found = numbers((6, 6))[0].detach(), []
     for rows, columns in ((64, 96), (71, 90), (97, 66), (80, 75), (400, 300), (93, 93), (101, 88)):
         x = numbers((rows, columns, 6))[0].detach()
