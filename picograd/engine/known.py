@@ -47,6 +47,7 @@ from picograd.engine.lengths import (
     Offset,
     Pairs,
     Sizes,
+    TooWide,
     bound_to,
     dims_in,
     free_prefix,
@@ -627,7 +628,9 @@ class Families:
             return None
         with self._lock:
             family = self._known.get(seen.key[0])
-            if family is not None:
+            if family is not None and isinstance(error, TooWide):
+                family.lengths.narrow_bounds()
+            elif family is not None:
                 family.lengths.refuse(getattr(error, "unequal", ()))
         _, varied = self.varied(replace(seen, key=seen.varied.exact_key, varied=None))
         return None if varied is None or varied.key == seen.key else varied

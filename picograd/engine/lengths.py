@@ -556,11 +556,17 @@ class Sizes(Record):
     dims:    of each number; None for a start of a block that does not follow from lengths
     values:  of symbolic integers by name
     key:     what a plan depends on
+    is_wide: of graphs with convolutions, whose bounds may be closer
     """
 
     dims: tuple[Dim | None, ...]
     values: dict[str, int]
     key: Hashable
+    is_wide: bool = False
+
+
+class TooWide(Exception):
+    """Values are so large at the greatest lengths that kernels made for these do not fit those of a run."""
 
 
 class Lengths(Struct):
@@ -569,6 +575,7 @@ class Lengths(Struct):
     num_lengths:  of the numbers of a sample; then come the starts of blocks and their rooms
     is_refused:   all have plans of their own
     has_windows:  bounds are those of the largest multiples: images whose heights are 8 n share plans as others do
+    is_close:     bounds are powers of two
     samples:      those from which the others were learned
     own:          lengths that have plans of their own: the first two, the first alone where they grow by one
     prefix:       of the names of symbolic integers
@@ -582,6 +589,7 @@ class Lengths(Struct):
     num_lengths: int
     is_refused: bool = False
     has_windows: bool = False
+    is_close: bool = False
     samples: list[Sample] = field(default_factory=list)
     own: set[Sample] = field(default_factory=set)
     prefix: str = ""
@@ -610,11 +618,12 @@ class Lengths(Struct):
             self.kept.clear()
         self.prefix = prefix
         integers = self.solution.integers(sample)
-        ends = tuple([_ends(root, sample) for root in self.solution.roots.values()])
+        ends = tuple([_ends(root, sample, self.is_close) for root in self.solution.roots.values()])
         if ends not in self.shown:
             self.shown[ends] = _shown(self.solution, integers, ends, self.num_lengths, prefix)
         dims, key = self.shown[ends]
-        found = self.kept[sample] = Sizes(dims, {f"{prefix}{i}": value for i, value in integers.items()}, key)
+        values, is_wide = {f"{prefix}{i}": value for i, value in integers.items()}, self.has_windows and not self.is_close
+        found = self.kept[sample] = Sizes(dims, values, key, is_wide)
         return found
 
     def comes_often(self, sample: Sample) -> bool:
@@ -641,6 +650,11 @@ class Lengths(Struct):
         if self.solution is not None and not all(map(self.solution.holds, self.samples)):
             self.solution = None  # the Op would refuse other graphs of this form, too: it is not lengths that are wrong
         self.is_refused = self.solution is None and len(self.samples) >= SAMPLES_MAX
+
+    def narrow_bounds(self) -> None:
+        """Has closer bounds from now on."""
+        self._forget()
+        self.is_close = True
 
     def _learn(self, sample: Sample) -> None:
         if sample in self.samples:
@@ -672,9 +686,9 @@ class Lengths(Struct):
 KEPT_SIZES_MAX = 256  # graphs of a form whose sizes are remembered
 
 
-def _ends(root: Root, sample: Sample) -> tuple[int, int]:
+def _ends(root: Root, sample: Sample, is_close: bool) -> tuple[int, int]:
     """Returns the bounds of a symbolic integer in graphs that share a plan with this one."""
-    least, greatest = bucket(sample[root.place])
+    least, greatest = bucket(sample[root.place], is_close)
     return ceildiv(least - root.rest, root.step), (greatest - root.rest) // root.step
 
 
@@ -690,12 +704,14 @@ def _shown(
     return solution.shown(symbols), (solution.key, tuple(bounds.values()))
 
 
-def bucket(length: int) -> tuple[int, int]:
+def bucket(length: int, is_close: bool = False) -> tuple[int, int]:
     """Returns the bounds of the lengths that share a plan with this one.
 
-    >>> bucket(5), bucket(31), bucket(64)
-    ((2, 7), (16, 31), (64, 4095))
+    >>> bucket(5), bucket(31), bucket(64), bucket(64, is_close=True)
+    ((2, 7), (16, 31), (64, 4095), (64, 127))
     """
+    if is_close:
+        return 1 << length.bit_length() - 1, (1 << length.bit_length()) - 1
     number = bisect_right(STARTS, length)
     return STARTS[number - 1], STARTS[number] - 1
 

@@ -22,16 +22,17 @@ from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
 from picograd.engine.host_memory import forget_copies, reads_shared, shared
 from picograd.engine.known import Families, Known, Repeats, Scalars, Seen, look_at, with_symbols
+from picograd.engine.lengths import TooWide
 from picograd.engine.pieces import OPS_OF_LARGE, is_for_pieces, note_planning, note_recurrence, pieces_of, single_operations
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
 from picograd.ir.bodies import NEEDS_GRAD, substitute
 from picograd.ir.checks import Refused
-from picograd.ir.op import CODE, Buffer, Op, memory_op, realized, toposort
+from picograd.ir.op import CODE, Buffer, Op, greatest, memory_op, realized, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
 from picograd.ir.origin import Graphless, Lines, like_its_sources
-from picograd.ir.shape import check_array
+from picograd.ir.shape import check_array, numel
 from picograd.ir.stages import FixedMemory, Plan
 from picograd.ir.symbolic import dim_value
 from picograd.look import Profiling, active
@@ -359,6 +360,7 @@ def _written(roots: Sequence[Op], blocks: Sequence[Op] = (), inputs: Collection[
 
 
 # ---- graphs of many lengths ----
+WIDE_NBYTES = 1 << 30  # of a value at the greatest lengths: with more, graphs with convolutions have closer bounds
 PLANS_MIN = 4  # plans of a process before lengths are compared: its first graphs have nothing to be compared with
 
 
@@ -376,6 +378,8 @@ def _computed_for_lengths(varied: Seen) -> bool:
         form = with_symbols(varied)
         if form is None:
             return False
+        if varied.varied is not None and varied.varied.sizes.is_wide and _is_large(form.graphs):
+            raise TooWide
         made = _compute_by_device(form.graphs, form)
     except Refused:
         return False
@@ -385,6 +389,12 @@ def _computed_for_lengths(varied: Seen) -> bool:
     for op, graph in zip((*varied.graphs, *varied.kept), form.graphs):
         op.realized = memory_op(made[graph].arg[0], op.shape)
     return True
+
+
+def _is_large(graphs: Sequence[Op]) -> bool:
+    """True where a value is so large at the greatest lengths that no run is likely to have it."""
+    computed = [op for op in toposort(graphs, stop=realized) if op.code not in MOVEMENT]
+    return any(greatest(numel(op.shape)) * op.dtype.itemsize > WIDE_NBYTES for op in computed)
 
 
 # ---- graphs in pieces ----

@@ -309,6 +309,21 @@ def test_small_numbers_are_no_formulas_by_chance() -> None:
     assert solution is not None and len(solution.roots) == 2
 
 
+@pytest.mark.parametrize(("most", "plans"), [(1 << 40, 0), (1 << 20, 1)], ids=["wide", "close"])
+def test_images_of_large_values_have_closer_bounds(most: int, plans: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One plan for 64 to 4095 pixels, or one for 64 to 127; nothing is planned twice for it."""
+    monkeypatch.setattr(realize, "WIDE_NBYTES", most)
+    rng, found = np.random.default_rng(0), []
+    w = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    for size in ((64, 96), (71, 90), (97, 66), (80, 75), (130, 75)):
+        x = rng.standard_normal((2, 3, *size)).astype(np.float32)
+        with watch() as counts:
+            y = pg.nn.functional.conv2d(pg.Tensor(x), pg.Tensor(w), stride=2).relu().numpy()
+        np.testing.assert_allclose(y, torch.conv2d(torch.tensor(x), torch.tensor(w), stride=2).relu(), rtol=1e-4, atol=1e-5)
+        found.append(counts.scheduled)
+    assert found[2:] == [1, 0, plans]
+
+
 def test_images_have_the_bounds_of_the_largest_multiple() -> None:
     samples = [(17, 136), (9, 72), (20, 160)]
     for has_windows, bounds in ((False, ((16, 31),)), (True, ((8, 511),))):
