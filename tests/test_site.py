@@ -48,7 +48,7 @@ def test_pages_of_the_site_link_to_pages_and_files_that_are_there(tmp_path: Path
 
 
 def test_names_of_a_row_are_links_to_their_lines(tmp_path: Path) -> None:
-    """What a file defines is known when the site is built; a word of code that is no name of such a row stays as it is."""
+    """Names that a file defines become links when the site is built; other words of code in such a row stay as they are."""
     (tmp_path / "a.py").write_text("X = 1\n\n\nclass A:\n    y: int\n\n    def z(self):\n        pass\n")
     rows = "- [a](a.py): `X`, `A.y`, `A.z`: as `A.y`\n- [b](b.md): `X`: other\n"
     assert site.ROW.sub(lambda match: site.with_lines(match, tmp_path / "page.md"), rows) == (

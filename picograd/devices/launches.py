@@ -55,7 +55,7 @@ class Temporaries:
     scratch:    by `schedule.kernel_items()`, start and end of each "scratch" parameter
     starts:     of all pieces
     nbytes:     of the arena for the greatest lengths
-    is_spread:  pieces are there for other lengths, too
+    is_spread:  they begin there for other lengths, too
     """
 
     def __init__(self, schedule: Schedule, executables: Sequence[Executable], alignment: int):
