@@ -192,4 +192,4 @@ def test_a_step_of_a_length_that_was_there_before_costs_what_one_of_its_own_plan
         for states in episodes:
             step(states)
     own, *shared = [calls(lambda: step(states)) for states in episodes]  # noqa: B023
-    assert max(shared) <= own + 127  # values of symbolic lengths, and grids
+    assert max(shared) <= own + 138  # values of symbolic lengths, and grids; AVX2 has one value more than AVX-512
