@@ -144,7 +144,7 @@ def test_parts_loaded_late_are_known() -> None:
         assert calls or relative not in LATE, f"{relative} loads nothing late any more"
 
 
-OF_CPU = {"panels", "winograd", "convolution_boxes", "convolution_direct"}
+OF_CPU = {"panels", "winograd", "convolution_boxes", "convolution_direct", "convolution_tiles"}
 OF_GPU = {"block_product", "block_rows", "hopper"}
 
 
@@ -250,7 +250,7 @@ def test_a_file_has_one_subject_and_room_for_it() -> None:
     """Pages of names and tables of one line have their own reasons to be short."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     assert not [path for path in files if len(path.read_text().splitlines()) > 900]
-    assert len(modules()) <= 301
+    assert len(modules()) <= 302
 
 
 def test_a_limit_is_named_by_what_it_counts() -> None:

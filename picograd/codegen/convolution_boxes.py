@@ -21,14 +21,14 @@ from math import prod
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded, padded
-from picograd.codegen.convolution_direct import (
+from picograd.codegen.convolution_direct import UNROLLED_TAPS_MAX
+from picograd.codegen.convolution_tiles import (
     BLOCK_K_MAX,
     PANELS_MAX,
     PARTS_BYTES_MAX,
     POSITIONS_MAX,
     STACK_BYTES_MAX,
     STAGED_ELEMENTS_MAX,
-    UNROLLED_TAPS_MAX,
 )
 from picograd.codegen.loops import along, longest, nested
 from picograd.codegen.matmul import Tile, most_alike, most_rows, store_outputs

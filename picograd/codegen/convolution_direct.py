@@ -26,385 +26,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded, padded
-from picograd.codegen.loops import along, longest, nested
-from picograd.codegen.matmul import Tile, contiguous_axis, is_plain, most_alike, most_rows, store_outputs
+from picograd.codegen.convolution import guarded, padded
+from picograd.codegen.convolution_tiles import Block, DirectTiles, direct_of
+from picograd.codegen.loops import along, nested
+from picograd.codegen.matmul import contiguous_axis, store_outputs
 from picograd.codegen.panels import fill_panel, pack_columns
-from picograd.codegen.winograd import PLAIN, Winograd, linear_combination, winograd_for
-from picograd.device import Target
-from picograd.dtype import DType
-from picograd.interrupts import cached_property
-from picograd.ir.build import cast, static_shape
-from picograd.ir.op import Dim, Op, Shape, const
+from picograd.codegen.winograd import PLAIN, linear_combination
+from picograd.ir.build import cast
+from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import Coords, add, at_least_0, ceildiv, flatten, floordiv, minimum, mul, subtract, unflatten
-from picograd.record import Record, replace
-
-# ---- tiles ----
-BLOCK_K_MAX = 512  # per block
-STAGED_ELEMENTS_MAX = 1 << 15  # of x copied together: the second-level cache holds them and the weight
-TRANSFORMED_ELEMENTS_MAX = 1 << 16  # of transformed x, for a block of taps
-OWN_WEIGHT_ELEMENTS_MAX = 1 << 17  # of a block of a weight that an iteration packs for itself
-SUM_ELEMENTS_MAX = 1 << 17  # of sums at all points
-SHARED_WEIGHT_BYTES_MAX = 5 << 20  # of a weight packed once for all; a larger one is packed by each iteration
-PARTS_BYTES_MAX = 1 << 20  # of the parts of split sums
-POSITIONS_MAX = 96  # per GRID iteration
-OWN_WEIGHT_POSITIONS_MAX = 288  # per GRID iteration that packs the weight for itself
-PANELS_MAX = 4  # per GRID iteration
-SHARING_MIN = 12  # channels, positions or images: with fewer, transforms cost more than they save
-GRADIENT_TAPS_MIN = 128  # more than a kernel of 11 x 11 has
-POSITIONS_MIN = 4  # of an image: fewer do not fill a tile
-STACK_BYTES_MAX = 1 << 20
-
-
-def is_direct(anchor: Op, target: Target) -> bool:
-    """True for a CONV whose output channels fill lanes and positions tiles, whose x has no gaps, and that fits a stack.
-
-    In a weight's gradient lanes may be empty: packing its windows, as long as images, takes longer than multiplying.
-    """
-    arg, windows, lanes = anchor.arg, Windows(anchor), target.sum_lanes(anchor.dtype)
-    if max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0 or not anchor.dtype.is_float:
-        return False
-    width = lanes if windows.m <= lanes else 2 * lanes
-    filled, positions = windows.m / max(1, ceildiv(windows.m, width) * width), numel(windows.spatial)
-    if filled < FILLED_LANES_MIN and not arg.of_weight:
-        return False
-    if not isinstance(positions, int) or positions < POSITIONS_MIN or windows.k == 0:
-        return False
-    if len(windows.taps) > 1 and not all(isinstance(n, int) for n in (*windows.taps, *anchor.src[0].shape[2:])):
-        return False
-    direct = direct_of(anchor, target)
-    return direct.of_many.numel_on_stack * direct.dtype.itemsize <= STACK_BYTES_MAX
-
-
-def direct_of(anchor: Op, target: Target) -> DirectTiles:
-    """Returns the blocking of a CONV for `emit_direct`."""
-    windows = Windows(anchor)
-    scheme = PLAIN if target.plain_sums else _winograd_of(windows)
-    dtype, lanes = anchor.dtype.compute_dtype, target.sum_lanes(anchor.dtype)
-    return DirectTiles(windows, scheme, anchor.shape[0], lanes, most_rows(target), dtype, target.has_fma)
-
-
-def _winograd_of(windows: Windows) -> Winograd:
-    """Returns F(m, r) for windows that are neighbours in x, if many products share each transform; else PLAIN.
-
-    With a single axis there are no rows along which lanes could run during a transform.
-    """
-    arg = windows.arg
-    if len(windows.taps) == 1 or arg.stride[0] > 1 or arg.dilation[0] > 1 or windows.m < SHARING_MIN:
-        return PLAIN
-    (length, *inner), (taps, *_), (num_taps,) = map(static_shape, (windows.spatial, windows.taps, (windows.num_taps,)))
-    scheme = winograd_for(length, taps)
-    # All input channels share an output transform; all positions, or images, a filter transform. The number of images
-    # counts only in a weight's gradient, where they are channels: an image has the same bits alone or among others.
-    if scheme.taps == taps:
-        shared = minimum(windows.channels, ceildiv(length, scheme.outputs) * prod(inner))
-    else:
-        shared = windows.anchor.shape[0] if arg.of_weight and num_taps >= GRADIENT_TAPS_MIN else 0
-    return scheme if isinstance(shared, int) and shared >= SHARING_MIN else PLAIN
-
-
-class DirectTiles(Record, dict=True):
-    """The tiles and blocks of such a convolution. A unit is a GRID iteration.
-
-    windows:        the convolution
-    scheme:         F(m, r) along the first axis: m outputs, or all r taps, together
-    batch:          number of images
-    lanes:          lanes per vector
-    tile_rows_max:  rows of a tile of two vectors
-    dtype:          dtype of the sums
-    has_fma:        the target has fused multiply-add
-    """
-
-    windows: Windows
-    scheme: Winograd
-    batch: Dim
-    lanes: int
-    tile_rows_max: int
-    dtype: DType
-    has_fma: bool
-
-    @cached_property
-    def tile(self) -> Tile:
-        """Register tile whose height (in positions) wastes least at the end of an image, or of a group of whole rows."""
-        vectors = 1 if self.windows.m <= self.lanes else 2
-        most = self.tile_rows_max * 2 // vectors
-        count = self.positions if self.scheme == PLAIN else self.unit_rows * self.inner
-        rows = min(range(most, 2, -1), key=lambda rows: ceildiv(count, rows) * rows)
-        return Tile(rows, vectors, self.lanes, self.dtype, self.has_fma)
-
-    @property
-    def of_many(self) -> DirectTiles:
-        """The blocking for a large batch: K is as for one image, so an image has the same bits alone or among others.
-
-        Several images together take more of the stack.
-        """
-        return self if self.windows.arg.of_weight else replace(self, batch=OWN_WEIGHT_POSITIONS_MAX)
-
-    # ---- output channels of a group ----
-    @cached_property
-    def num_panels(self) -> int:
-        return ceildiv(self.windows.m, self.tile.columns)
-
-    @cached_property
-    def unit_panels(self) -> int:
-        """Panels of output channels per unit."""
-        most = PANELS_MAX
-        if self.scheme != PLAIN:  # a unit has a whole row of them, however long
-            of_panel = self.scheme.num_points * self.of_many.unit_images * self.unit_positions * self.tile.columns
-            most = max(1, min(most, SUM_ELEMENTS_MAX // of_panel))
-        return ceildiv(self.num_panels, ceildiv(self.num_panels, most))
-
-    @property
-    def num_pieces(self) -> int:
-        return ceildiv(self.num_panels, self.unit_panels)
-
-    @cached_property
-    def is_shared(self) -> bool:
-        """True if the whole weight is packed once, for all GRID iterations."""
-        packed = self.scheme.num_points * self.windows.groups * self.num_panels * self.tile.columns * longest(self.k)
-        return packed * self.dtype.itemsize <= SHARED_WEIGHT_BYTES_MAX
-
-    # ---- positions ----
-    @cached_property
-    def spatial(self) -> tuple[int, ...]:
-        """Positions along each axis."""
-        first, *inner = static_shape(self.windows.spatial)
-        return (ceildiv(first, self.scheme.outputs), *inner)
-
-    @cached_property
-    def positions(self) -> int:
-        """Output positions of an image."""
-        return prod(self.spatial)
-
-    @cached_property
-    def inner(self) -> int:
-        """Positions of a row of the first axis."""
-        return prod(self.spatial[1:])
-
-    @property
-    def unit_positions_max(self) -> int:
-        return POSITIONS_MAX if self.is_shared else OWN_WEIGHT_POSITIONS_MAX
-
-    @cached_property
-    def unit_rows(self) -> int:
-        """Maximum of a unit's rows of positions along the first axis; with PLAIN a unit may begin within a row."""
-        first = self.spatial[0]
-        if self.scheme != PLAIN:  # whole rows: neighbouring results are not neighbouring positions
-            return ceildiv(first, ceildiv(first, max(1, POSITIONS_MAX // self.inner)))
-        return min(first, ceildiv(self.unit_positions - 1, self.inner) + 1)
-
-    @cached_property
-    def unit_tiles(self) -> int:
-        """Tiles of an image per unit."""
-        if self.scheme != PLAIN:
-            return ceildiv(self.unit_rows * self.inner, self.tile.rows)
-        count = ceildiv(self.positions, self.tile.rows)
-        return ceildiv(count, ceildiv(count * self.tile.rows, self.unit_positions_max))
-
-    @property
-    def unit_positions(self) -> int:
-        """Positions of an image per unit."""
-        return self.unit_tiles * self.tile.rows if self.scheme == PLAIN else self.unit_rows * self.inner
-
-    @property
-    def num_chunks(self) -> int:
-        return ceildiv(self.positions, self.unit_positions)
-
-    @property
-    def unit_images(self) -> int:
-        """Images per unit: several small ones read the same block of the weight."""
-        images = max(1, self.unit_positions_max // self.unit_positions) if self.num_chunks == 1 else 1
-        return min(images, max(1, self.batch)) if isinstance(self.batch, int) else images
-
-    @property
-    def num_image_blocks(self) -> Dim:
-        return ceildiv(self.batch, self.unit_images)
-
-    # ---- K ----
-    @cached_property
-    def tap_extents(self) -> Shape:
-        """Taps along each axis; along the first, in groups of a Winograd tile's taps."""
-        first, *inner = self.windows.taps
-        return (ceildiv(first, self.scheme.taps), *inner)
-
-    @property
-    def inner_taps(self) -> tuple[int, ...]:
-        """Taps along each axis except the first."""
-        return static_shape(self.windows.taps[1:])
-
-    @property
-    def has_all_taps(self) -> bool:
-        """True if a tile has all taps along the first axis."""
-        return self.tap_extents[0] == 1
-
-    @property
-    def k(self) -> Dim:
-        return mul(self.windows.channels, numel(self.tap_extents))
-
-    @cached_property
-    def taps(self) -> int:
-        """Taps of a block of K along the first axis: all, unless they or their transforms are many."""
-        most = BLOCK_K_MAX // prod(self.inner_taps)
-        if self.scheme != PLAIN:
-            of_tap = self.of_many.unit_images * self.scheme.num_points * prod(self.padded)
-            most = min(most, TRANSFORMED_ELEMENTS_MAX // of_tap)
-        return most_alike(self.tap_extents[0], max(1, most))
-
-    @cached_property
-    def channels(self) -> int:
-        """Input channels of a block of K: one, unless the block has all taps."""
-        num_taps = longest(numel(self.tap_extents))
-        if longest(self.num_tap_blocks) > 1:
-            return 1
-        most = max(1, min(BLOCK_K_MAX // num_taps, STAGED_ELEMENTS_MAX // self.of_many.numel_of_channel))
-        if not self.is_shared:
-            columns = self.scheme.num_points * self.unit_panels * self.tile.columns
-            most = max(1, min(most, OWN_WEIGHT_ELEMENTS_MAX // (columns * num_taps)))
-        return most_alike(self.windows.channels, most)
-
-    @property
-    def num_tap_blocks(self) -> Dim:
-        return ceildiv(self.tap_extents[0], self.taps)
-
-    @property
-    def pitch(self) -> Dim:
-        """Taps along the first axis from one channel to the next in a block of the weight."""
-        return self.taps if longest(self.num_tap_blocks) > 1 else self.tap_extents[0]
-
-    @property
-    def num_channel_blocks(self) -> Dim:
-        return ceildiv(self.windows.channels, self.channels)
-
-    @property
-    def num_k_blocks(self) -> Dim:
-        return mul(self.num_channel_blocks, self.num_tap_blocks)
-
-    @cached_property
-    def splits(self) -> int:
-        """Number of parts of the sum over K, from shapes only, so that its bits do not depend on threads.
-
-        1 if axis 0 is a batch: an image has the same bits alone or among others.
-        """
-        units = self.num_image_blocks
-        if not isinstance(units, int) or not self.windows.arg.of_weight:
-            return 1
-        units *= self.windows.groups * self.num_pieces * self.num_chunks
-        most = PARTS_BYTES_MAX // max(1, units * self.numel * self.dtype.itemsize)
-        return max(1, min(ceildiv(ITERATIONS_MIN, max(1, units)), longest(self.num_k_blocks) // 2, most))
-
-    @property
-    def depth(self) -> int:
-        """Maximum of K per block."""
-        return self.channels * self.taps * prod(self.inner_taps)
-
-    # ---- the windows of an image ----
-    @cached_property
-    def rows(self) -> tuple[int, ...]:
-        """Extents of x under a block of taps, per channel: rows of the first axis, padding included."""
-        arg = self.windows.arg
-        return ((self.unit_rows - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1, *self.padded)
-
-    @cached_property
-    def padded(self) -> tuple[int, ...]:
-        """Lengths of x along all axes except the first, padding included."""
-        lengths = static_shape(self.windows.anchor.src[0].shape[3:])
-        return tuple([length + sum(pair) for length, pair in zip(lengths, self.windows.arg.padding[1:])])
-
-    @property
-    def numel_of_rows(self) -> int:
-        """Elements of `rows` as staged: a vector may end past the last row."""
-        return prod(self.rows) + self.lanes
-
-    @property
-    def numel_of_channel(self) -> int:
-        """Staged elements per channel, for all points and images."""
-        return self.unit_images * self.scheme.num_points * self.numel_of_rows
-
-    @property
-    def step(self) -> int:
-        """Rows of x from one of `rows` to the next: the results of a Winograd tile are consecutive, or its taps are."""
-        return self.scheme.outputs if self.has_all_taps else self.scheme.taps
-
-    @cached_property
-    def is_computed(self) -> bool:
-        """True if x has padding, or has to be computed or converted."""
-        x = self.windows.anchor.src[0]
-        has_padding = any(pair != (0, 0) for pair in self.windows.arg.padding)
-        return has_padding or x.dtype is not self.dtype or not is_plain(x)
-
-    @property
-    def is_staged(self) -> bool:
-        """True if x, or its input transform, is copied to the stack first."""
-        return self.is_computed or self.scheme != PLAIN
-
-    @property
-    def plane(self) -> tuple[int, ...]:
-        """Rows of x, padding included, whose input transform gives `rows`."""
-        return ((self.rows[0] - 1) * self.step + self.scheme.num_points, *self.rows[1:])
-
-    @property
-    def numel_of_plane(self) -> int:
-        """Elements of a channel of x computed before their transform."""
-        return prod(self.plane) + self.lanes if self.is_computed and self.scheme != PLAIN else 0
-
-    @property
-    def numel_on_stack(self) -> int:
-        """Elements on the stack: sums, and blocks of the weight and of x that are there."""
-        points = self.scheme.num_points
-        weight = 0 if self.is_shared else points * self.unit_panels * self.tile.columns * self.depth
-        x = self.channels * self.numel_of_channel if self.is_staged else 0
-        return self.numel_of_sums + prod(self.transposed) + weight + x + self.numel_of_plane
-
-    # ---- sums ----
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the sums of a unit, for one point."""
-        return (self.unit_images, self.unit_panels, self.unit_tiles * self.tile.rows, self.tile.columns)
-
-    @property
-    def transposed(self) -> tuple[int, int]:
-        """Shape of one result of each tile, for an image and a panel: contiguous positions, in whole vectors."""
-        return (self.tile.columns, ceildiv(self.shape[2], self.lanes) * self.lanes)
-
-    @property
-    def numel_of_sums(self) -> int:
-        """Elements of the sums at all points; the last transposed square may end past them."""
-        return self.scheme.num_points * prod(self.shape) + (self.transposed[1] - self.shape[2]) * self.tile.columns
-
-    @property
-    def numel(self) -> int:
-        """Number of results per unit."""
-        return self.scheme.outputs * prod(self.shape)
-
-    def sum_of(self, memory: Op, start: Dim, place: Sequence[Dim]) -> Op:
-        """Returns a sum, or an output of a Winograd tile, of a unit, in memory from `start` on; indices as in `shape`."""
-        return read(memory, add(start, flatten(place, (self.scheme.outputs, *self.shape))))
-
-
-class Block(Record):
-    """A block of K: input channels of a group from `channel` on, by taps of the first axis from `tap` on."""
-
-    direct: DirectTiles
-    channel: Dim
-    tap: Dim
-
-    @property
-    def num_channels(self) -> Dim:
-        return minimum(subtract(self.direct.windows.channels, self.channel), self.direct.channels)
-
-    @property
-    def num_taps(self) -> Dim:
-        return minimum(subtract(self.direct.tap_extents[0], self.tap), self.direct.taps)
-
-    @property
-    def first(self) -> Dim:
-        """The first k of the block; the others are consecutive, for the block has all taps, or one channel."""
-        inner = prod(self.direct.inner_taps)
-        return add(mul(self.channel, mul(self.direct.tap_extents[0], inner)), mul(self.tap, inner))
-
 
 # ---- transforms of filters and outputs ----
 TRANSPOSED_ELEMENTS_MAX = 128  # of a row of the weight, transposed together
@@ -624,10 +257,20 @@ class Sums:
         self.direct, self.build = direct, build
         self.group, piece, block, chunk = at
         self.first_panel, self.first_image = mul(piece, direct.unit_panels), mul(block, direct.unit_images)
-        self.first_position = mul(chunk, direct.unit_positions)
-        self.panels = minimum(subtract(direct.num_panels, self.first_panel), direct.unit_panels)
         self.images = minimum(subtract(direct.batch, self.first_image), direct.unit_images)
-        left = subtract(direct.positions, self.first_position)
+        # Positions count through `extents`, from `first_position` on; x is staged from the window at `origin` on.
+        self.first_position: Dim = 0
+        self.first_row: Dim = 0
+        if direct.is_blocked:
+            self.origin, own = direct.block(chunk)
+            self.extents = (self.images, *own)
+        else:
+            self.first_position = mul(chunk, direct.unit_positions)
+            self.first_row, *_ = unflatten(self.first_position, direct.spatial)
+            self.origin, self.extents = (self.first_row, *[0 for _ in direct.spatial[1:]]), direct.spatial
+        self.positions = numel(self.extents)
+        self.panels = minimum(subtract(direct.num_panels, self.first_panel), direct.unit_panels)
+        left = subtract(self.positions, self.first_position)
         self.tiles = minimum(ceildiv(left, direct.tile.rows), direct.unit_tiles)
         self.memory = build.alloc(direct.dtype, direct.numel_of_sums, MemorySpace.SHARED)
         if direct.is_staged:
@@ -655,7 +298,7 @@ class Sums:
             x = self._staged(block) if direct.is_staged else self._in_place(block)
             with (
                 build.loop(points, AxisKind.LOOP) as point,
-                build.loop(self.images, AxisKind.LOOP) as image,
+                build.loop(1 if direct.is_blocked else self.images, AxisKind.LOOP) as image,
                 build.loop(self.panels, AxisKind.LOOP) as panel,
                 build.loop(self.tiles, AxisKind.LOOP) as tile,
             ):
@@ -694,14 +337,13 @@ class Sums:
         """Copies x to the stack, with zeros for padding, or its input transform; returns a reader of it."""
         build, direct = self.build, self.direct
         arg = direct.windows.arg
-        row = unflatten(self.first_position, direct.spatial)[0]
         shape = (direct.scheme.num_points, direct.unit_images, direct.channels, direct.numel_of_rows)
         with build.loop(self.images, AxisKind.LOOP) as image, build.loop(block.num_channels, AxisKind.LOOP) as c:
             # The first row that is read, relative to x: before the first and after the last one there is padding.
-            top = mul(add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0])), direct.step)
+            top = mul(add(mul(self.origin[0], arg.stride[0]), mul(block.tap, arg.dilation[0])), direct.step)
             source = self._source(block, image, c, subtract(top, arg.padding[0][0]))
             if direct.numel_of_plane:
-                self._fill(self.plane, direct.plane, lambda at: [(0, source(at))], len(direct.plane) > 1)
+                self._fill(self.plane, direct.plane, lambda at: [(0, source(at))], self._has_border)
                 plane, extents = self.plane, direct.plane
 
                 def source(at: Sequence[Dim]) -> Op:
@@ -712,10 +354,12 @@ class Sums:
                 for point, coefficients in enumerate(direct.scheme.input_transform):
                     yield flatten((point, image, c, 0), shape), linear_combination(coefficients, elements, direct.has_fma)
 
-            self._fill(self.rows, direct.rows, values, direct.scheme == PLAIN and len(direct.rows) > 1)
+            self._fill(self.rows, direct.rows, values, direct.scheme == PLAIN and self._has_border)
 
         def staged(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
-            below = minimum(subtract(position[0], row), direct.unit_rows - 1)
+            if direct.is_blocked:
+                image, *position = position
+            below = minimum(subtract(position[0], self.first_row), direct.unit_rows - 1)
             place = flatten(direct.windows.places([below, *position[1:]], tap), direct.rows)
             return read(self.rows, flatten((point, image, c, place), shape))
 
@@ -723,13 +367,20 @@ class Sums:
 
     def _source(self, block: Block, image: Dim, c: Dim, top: Dim) -> Callable[[Sequence[Dim]], Op]:
         """Returns an element of a channel of x by its position below row `top`, padding counted; 0 outside x."""
-        padding = self.direct.windows.arg.padding
+        arg = self.direct.windows.arg
+        starts = [mul(first, step) for first, step in zip(self.origin, arg.stride)]
 
         def element(at: Sequence[Dim]) -> Op:
-            places = [add(top, at[0]), *[subtract(i, before) for i, (before, _) in zip(at[1:], padding[1:])]]
+            inner = zip(at[1:], starts[1:], arg.padding[1:])
+            places = [add(top, at[0]), *[subtract(add(start, i), before) for i, start, (before, _) in inner]]
             return self._element(block, image, c, places)
 
         return element
+
+    @property
+    def _has_border(self) -> bool:
+        """True where whole rows of x are staged, with their padding."""
+        return len(self.direct.rows) > 1 and not self.direct.is_blocked
 
     def _fill(
         self, memory: Op, extents: tuple[int, ...], values: Callable[[Sequence[Dim]], Iterable[tuple[Dim, Op]]],
@@ -770,7 +421,7 @@ class Sums:
         """
         arg, windows = self.direct.windows.arg, self.direct.windows
         (before, after), step, apart = arg.padding[0], arg.stride[0], arg.dilation[0]
-        if before == after == 0 or self.direct.scheme != PLAIN:
+        if before == after == 0 or self.direct.scheme != PLAIN or self.direct.is_blocked:
             return 0, block.num_taps
         length = windows.anchor.src[0].shape[2]
         done = mul(block.tap, apart)
@@ -793,7 +444,8 @@ class Sums:
             return flatten((point, image, panel, add(row, i), c), (direct.scheme.num_points, *direct.shape))
 
         def position(i: Dim) -> Sequence[Dim]:
-            return unflatten(minimum(add(self.first_position, add(row, i)), direct.positions - 1), direct.spatial)
+            last = subtract(self.positions, 1)
+            return unflatten(minimum(add(self.first_position, add(row, i)), last), self.extents)
 
         acc = tile.new(build)
         start, count = self._taps_inside(block, position(0)[0], position(tile.rows - 1)[0])
@@ -848,20 +500,24 @@ def _store(
     windows, dtype, columns, results = direct.windows, nest.anchor.dtype, direct.tile.columns, direct.scheme.outputs
     group, piece, block, chunk = at
     first_panel, first_image = mul(piece, direct.unit_panels), mul(block, direct.unit_images)
+    images = minimum(subtract(direct.batch, first_image), direct.unit_images)
     first, first_row, (length, *inner) = mul(chunk, direct.unit_positions), mul(chunk, direct.unit_rows), windows.spatial
     with (
         build.loop(results, AxisKind.LOOP) as which,
-        build.loop(minimum(subtract(direct.batch, first_image), direct.unit_images), AxisKind.LOOP) as image,
+        build.loop(1 if direct.is_blocked else images, AxisKind.LOOP) as image,
         build.loop(minimum(subtract(direct.num_panels, first_panel), direct.unit_panels), AxisKind.LOOP) as panel,
     ):
         value, first_channel = values(which, image, panel), mul(add(first_panel, panel), columns)
         with build.loop(minimum(subtract(windows.m, first_channel), columns), AxisKind.LOOP) as column:
             o = add(mul(group, windows.m), add(first_channel, column))
 
-            def put(position: Dim, coords: Sequence[Dim]) -> None:
+            def put(position: Dim, coords: Coords, image: Dim = image) -> None:
                 done = cast(value(column, position), dtype)
                 store_outputs(nest, params, (add(first_image, image), o, *coords), done, build)
 
+            if direct.is_blocked:
+                _store_block(direct, chunk, images, which, put, build)
+                return
             if direct.scheme == PLAIN:
                 count = minimum(subtract(direct.positions, first), direct.unit_positions)
                 rest = count % direct.lanes if isinstance(count, int) else 0
@@ -873,3 +529,28 @@ def _store(
                 along(build, 0, direct.inner, direct.lanes, lambda i: put(
                     add(mul(row, direct.inner), i), (top, *unflatten(i, inner))
                 ), rest=direct.inner % direct.lanes)
+
+
+def _store_block(
+    direct: DirectTiles, number: Dim, images: Dim, which: Dim, put: Callable[[Dim, Coords, Dim], None], build: Builder
+) -> None:
+    """Stores one result of each tile of a block of images with symbolic lengths.
+
+    Args:
+      number:  of the block
+      put:     (position counted through all images of the unit, coordinates of the result, image): stores it
+    """
+    origin, own = direct.block(number)
+    results = direct.scheme.outputs
+    rows = floordiv(subtract(add(direct.windows.spatial[0], results - 1), which), results)  # that have it
+
+    def store(at: list[Dim]) -> None:
+        image, *outer = at
+
+        def element(i: Dim) -> None:
+            first, *others = [add(start, place) for start, place in zip(origin, (*outer, i))]
+            put(flatten((*at, i), (images, *own)), (add(mul(first, results), which), *others), image)
+
+        along(build, 0, own[-1], direct.lanes, element, rest=own[-1])
+
+    nested(build, [images, minimum(subtract(rows, origin[0]), own[0]), *own[1:-1]], [], store)

@@ -20,7 +20,8 @@ from picograd.codegen.attention_gpu import emit_attention_few, emit_attention_gp
 from picograd.codegen.builder import Context
 from picograd.codegen.convolution_boxes import emit_boxes, has_boxes
 from picograd.codegen.convolution_cpu import emit_convolution, emit_planes, has_planes
-from picograd.codegen.convolution_direct import emit_direct, is_direct
+from picograd.codegen.convolution_direct import emit_direct
+from picograd.codegen.convolution_tiles import is_direct
 from picograd.codegen.elementwise import emit_elementwise, emit_update
 from picograd.codegen.matmul_cpu import (
     as_reduction,

@@ -10,13 +10,15 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.autodiff.transposes import conv_w, conv_x
-from picograd.codegen.convolution_direct import direct_of, is_direct
+from picograd.codegen.convolution_tiles import direct_of, is_direct
 from picograd.codegen.winograd import PLAIN, Winograd
 from picograd.ir.build import maximum
-from picograd.ir.op import Op
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import For, Load, Transpose, lanes_of, walk
+from picograd.ir.symbolic import dim_value
 from picograd.road import create_schedule, lower
+from tests.codegen.test_convolution_boxes import drawn_length
 from tests.codegen.test_convolution_cpu import check, conv, param, whole
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
@@ -183,3 +185,61 @@ def test_what_comes_behind_short_rows_is_computed_in_shorter_vectors(length: int
     program = lower(item.kernel, CPU_TARGETS[-1])
     loads = [one for one in walk(program.phases[-1]) if isinstance(one, Load) and one.memory.arg[0] == 2]
     assert {lanes_of(one.var) for one in loads} == lanes
+
+
+# ---- images of symbolic lengths ----
+@pytest.mark.variants(every=10)
+@pytest.mark.parametrize("seed", range(60))
+def test_drawn_convolutions_by_blocks_of_images(seed: int) -> None:
+    rng, values = np.random.default_rng(seed), dict[str, int]()
+    spatial = [drawn_length(rng, name, values) for name in "dhw"[-int(rng.choice([2, 2, 2, 3])) :]]
+    groups, batch = int(rng.choice([1, 1, 1, 2])), int(rng.choice([1, 2, 3, 9]))
+    channels, outputs = groups * int(rng.integers(12, 20)), groups * int(rng.choice([10, 16, 17, 32, 40]))
+    taps = [int(n) for n in rng.choice([1, 2, 3, 3, 5], len(spatial))]
+    x, w = param(0, batch, channels, *spatial), param(1, outputs, channels // groups, *taps)
+    stride, padding, dilation = (int(rng.choice(few)) for few in ([1, 1, 1, 2, 3], [0, 1, 2], [1, 1, 1, 2]))
+    reached = [dim_value(n, values) + 2 * padding - (t - 1) * dilation for n, t in zip(spatial, taps)]
+    padding += max(0, 1 - min(reached))  # the windows are no longer than what they look at
+    out = conv(x, w, groups=groups, padding=padding, stride=stride, dilation=dilation)
+    shapes = [tuple(dim_value(dim, values) for dim in op.shape) for op in (x, w)]
+    inputs = {op: rng.integers(-3, 4, shape).astype(np.float32) for op, shape in zip((x, w), shapes)}
+    check_same_meaning([out], inputs, targets=(), variables=values)
+
+
+def images(batch: Dim = 2, least: int = 8) -> Op:
+    return param(0, batch, 20, *(Op(OpCode.VARIABLE, dtypes.int64, (), (name, least, 4095)) for name in "hw"))
+
+
+def test_blocks_on_each_width_of_vectors(rng: np.random.Generator) -> None:
+    x, w, values = images(), param(1, 20, 20, 3, 3), {"h": 9, "w": 21}
+    out = conv(x, w, padding=1)
+    inputs = {op: rng.integers(-3, 4, shape).astype(np.float32) for op, shape in ((x, (2, 20, 9, 21)), (w, w.shape))}
+    assert all(is_direct(out, target) and direct_of(out, target).is_blocked for target in CPU_TARGETS[1:])
+    check_same_meaning([out], inputs, targets=CPU_TARGETS, variables=values)
+
+
+def test_how_images_are_cut_into_blocks() -> None:
+    w, n = param(1, 32, 20, 3, 3), Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
+    direct = direct_of(conv(images(), w, padding=1), CPU_TARGETS[2])
+    assert (direct.spatial, direct.padded, direct.scheme.outputs) == ((4, 14), (16,), 4), "windows fill a vector of 16"
+    assert direct_of(conv(images(50, least=2), w, padding=1), CPU_TARGETS[2]).unit_images == 12, "of 2 rows of 4 positions"
+    starts, lengths = direct.block(Op(OpCode.VARIABLE, dtypes.int64, (), ("k", 0, 6 * 2 - 1)))
+    cut = [[dim_value(d, {"h": 90, "w": 25, "k": k}) for d in (*starts, *lengths)] for k in range(6 * 2)]
+    assert [row[1::2] for row in cut[:2]] == [[0, 13], [13, 12]] and [row[::2] for row in cut[::2]] == [
+        [first, min(4, 23 - first)] for first in range(0, 23, 4)
+    ], "23 tiles of 4 rows in six blocks, 25 columns in two"
+    alone = [direct_of(conv(images(batch), w, padding=1), CPU_TARGETS[2]) for batch in (1, 7, n)]
+    assert len({(each.scheme, each.channels, each.taps, each.is_shared) for each in alone}) == 1, "sums add in one order"
+
+
+@pytest.mark.parametrize("case", ["few channels", "one tap", "a line", "the gradient of a weight"])
+def test_images_that_boxes_are_better_for(case: str) -> None:
+    x = images()
+    few = param(0, 2, 8, *x.shape[2:])
+    out = {
+        "few channels": conv(few, param(1, 32, 8, 3, 3)), "one tap": conv(x, param(1, 32, 20, 1, 1), stride=2),
+        "a line": conv(param(0, 2, 20, x.shape[2]), param(1, 32, 20, 3)),
+        "the gradient of a weight": conv_w(param(2, 2, 32, *x.shape[2:]), conv(x, param(1, 32, 20, 3, 3), padding=1)),
+    }[case]  # fmt: skip
+    (anchor,) = [op for op in toposort([out]) if op.code is OpCode.CONV]
+    assert not is_direct(anchor, AVX2)

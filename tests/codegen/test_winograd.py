@@ -10,7 +10,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.autodiff.transposes import conv_w, conv_x
-from picograd.codegen.convolution_direct import direct_of, is_direct
+from picograd.codegen.convolution_tiles import direct_of, is_direct
 from picograd.codegen.winograd import MULTIPLICATIONS_LEFT_MAX, PLAIN, Winograd, linear_combination, winograd_for
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
