@@ -5,6 +5,7 @@ By default some chapters run; `--full` runs all of them.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -135,13 +136,25 @@ def test_no_exercise_passes_before_it_is_done(names: list[str]) -> None:
     assert failed == set(names), done.stdout[-3000:]
 
 
+def test_each_assertion_of_an_exercise_says_what_is_wrong() -> None:
+    """A reader whose answer is wrong is told so in words: `assert` has a message, NumPy's comparisons an `err_msg`."""
+    for path in [*EXERCISES.glob("test_*.py"), *(ROOT / "docs" / "kernels" / "exercises").glob("test_*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_numpys = isinstance(node, ast.Call) and ast.unparse(node.func).startswith("np.testing.assert_")
+            says = [word.arg for word in node.keywords] if isinstance(node, ast.Call) else []
+            is_bare = isinstance(node, ast.Assert) and node.msg is None or is_numpys and "err_msg" not in says
+            assert not is_bare, f"{path.name} says nothing at: {ast.unparse(node)}"
+
+
 # ---- answers of readers: a chapter, a part of its solution, and what a reader wrote instead ----
 WRONG = (
     ("03_views_and_strides", "tuple(strides), view.offset)\n\n\ndef reshape", "tuple(strides))\n\n\ndef reshape"),
     ("03_views_and_strides", "else View(shape, tuple(strides), view.offset)", "else View(shape, tuple(strides))"),
     ("03_views_and_strides", "return View(shape, tuple(strides))\n", "return View((), tuple(strides))\n"),
     ("03_views_and_strides", "if length == 1:\n            strides", "if length == 1 and merged:\n            strides"),
+    ("03_views_and_strides", "return None if merged else", "return"),
     ("04_ngrams", "logits.max(axis=-1, keepdims=True)", "logits.max()"),
+    ("04_ngrams", "sequence[:-1], sequence[1:]", "sequence[1:], sequence[:-1]"),
     ("05_mnist", "(logits.argmax(axis=1) == labels)", "(logits.argmax(axis=1) != labels)"),
     ("09_lazy_graphs_and_fusion", "nbytes + readers * nbytes", "2 * nbytes"),
     ("14_attention", "return one  # neither", "return m, 0.0, one[2] * np.nan  # neither"),

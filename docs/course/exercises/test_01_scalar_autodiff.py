@@ -11,15 +11,15 @@ import pytest
 def test_the_slopes_of_a_product(exercise: ModuleType) -> None:
     a, b = exercise.Value(3.0), exercise.Value(-5.0)
     y = a * b
-    assert y.data == -15.0
+    assert y.data == -15.0, f"3 * -5 is -15, not {y.data}"
     assert y.slopes == (-5.0, 3.0), "a product grows with one factor as fast as the other factor says"
 
 
 def test_tanh(exercise: ModuleType) -> None:
     y = exercise.Value(0.5).tanh()
-    assert y.data == pytest.approx(math.tanh(0.5))
+    assert y.data == pytest.approx(math.tanh(0.5)), f"tanh(0.5) is {math.tanh(0.5):.4f}, not {y.data}"
     slope = (math.tanh(0.5 + 1e-6) - math.tanh(0.5 - 1e-6)) / 2e-6
-    assert y.slopes == pytest.approx((slope,), abs=1e-6)
+    assert y.slopes == pytest.approx((slope,), abs=1e-6), f"at 0.5 tanh rises by {slope:.6f}, the slope is {y.slopes}"
 
 
 def test_backward_through_three_steps(exercise: ModuleType) -> None:
@@ -31,8 +31,11 @@ def test_backward_through_three_steps(exercise: ModuleType) -> None:
         return math.tanh(a * b + c) * c
 
     h = 1e-6
-    assert a.grad == pytest.approx((f(2 + h, -3, 10) - f(2 - h, -3, 10)) / (2 * h), abs=1e-4)
-    assert c.grad == pytest.approx((f(2, -3, 10 + h) - f(2, -3, 10 - h)) / (2 * h), abs=1e-4)
+    by_a, by_c = (f(2 + h, -3, 10) - f(2 - h, -3, 10)) / (2 * h), (f(2, -3, 10 + h) - f(2, -3, 10 - h)) / (2 * h)
+    assert a.grad == pytest.approx(by_a, abs=1e-4), f"y grows by {by_a:.4f} with a, the grad is {a.grad:.4f}"
+    assert c.grad == pytest.approx(by_c, abs=1e-4), (
+        f"y grows by {by_c:.4f} with c, which it reads twice; the grad is {c.grad:.4f}"
+    )
 
 
 def test_a_value_that_is_read_twice(exercise: ModuleType) -> None:

@@ -20,7 +20,8 @@ def elements(view: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("shape,strides", [((5,), (1,)), ((3, 4), (4, 1)), ((2, 3, 4), (12, 4, 1)), ((2, 1, 7), (7, 7, 1))])
 def test_strides_without_gaps(exercise: ModuleType, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    assert exercise.contiguous(shape) == exercise.View(shape, strides, 0)
+    found = exercise.contiguous(shape)
+    assert found == exercise.View(shape, strides, 0), f"{shape} has strides {strides} and offset 0; got {found}"
 
 
 @pytest.mark.parametrize("axis,n", [(0, 2), (1, 3), (2, 2), (1, 5)])
@@ -28,8 +29,11 @@ def test_every_nth_element(exercise: ModuleType, axis: int, n: int) -> None:
     x = LINE.reshape(4, 5, 6)[1:, ::-1]  # begins at row 4 of block 1, and walks backwards
     wanted = x[(slice(None),) * axis + (slice(None, None, n),)]
     view = exercise.every(exercise.View((3, 5, 6), (30, -6, 1), 54), axis, n)
-    assert view.shape == wanted.shape
-    assert elements(view).tolist() == wanted.flatten().tolist()
+    assert view.shape == wanted.shape, (
+        f"each element {n} of {x.shape} along axis {axis} is {wanted.shape}, not {view.shape}"
+    )
+    where = f"strides {view.strides} and offset {view.offset} lead to other elements; those of x were (30, -6, 1) and 54"
+    assert elements(view).tolist() == wanted.flatten().tolist(), where
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,14 @@ def test_reshape_is_a_view_where_numpy_has_one(
     found = exercise.reshape(exercise.View(x.shape, tuple(s // x.itemsize for s in x.strides), 7), new)
     if np.shares_memory(x, wanted):
         assert found is not None, "there is a view: which axes merge?"
-        assert found.shape == new and elements(found).tolist() == wanted.flatten().tolist()
+        assert found.shape == new, f"the new shape is {new}, not {found.shape}"
+        order = f"strides {found.strides} give another order"
+        assert elements(found).tolist() == wanted.flatten().tolist(), order
     else:
         assert found is None, f"no strides give {wanted.flatten().tolist()}"
+
+
+@pytest.mark.parametrize("new", [(2, 6), (5, 6), (4, 7), ()])
+def test_a_shape_of_another_number_of_elements_has_no_view(exercise: ModuleType, new: tuple[int, ...]) -> None:
+    found = exercise.reshape(exercise.View((4, 6), (6, 1)), new)
+    assert found is None, f"(4, 6) has 24 elements, {new} has others; got {found}"

@@ -38,5 +38,8 @@ def run(statements: Any, memory: dict[str, list[int]], names: dict[str, int]) ->
 def test_the_result_is_the_same_in_fewer_iterations(exercise: ModuleType, times: int, iterations: int) -> None:
     memory = {"x": list(range(21)), "y": [1, 2, 3, 4, 5, 6, 7], "out": [0, 0, 0]}
     counted = run(exercise.unroll(LOOPS, times), memory, {})
-    assert memory["out"] == [sum((7 * i + k) * (k + 1) for k in range(7)) for i in range(3)]
+    wanted = [sum((7 * i + k) * (k + 1) for k in range(7)) for i in range(3)]
+    assert memory["out"] == wanted, (
+        f"the three sums are {wanted}, not {memory['out']}: which k are left out, or done twice?"
+    )
     assert counted == iterations, f"unrolled {times} times it should take {iterations} iterations, not {counted}"

@@ -10,8 +10,10 @@ LINES, LINE, MOST_FETCHES = 24, 4, 600
 
 
 def test_each_step_is_done_once(exercise: ModuleType) -> None:
-    n = range(exercise.N)
-    assert sorted(exercise.order()) == list(itertools.product(n, n, n))
+    n, steps = range(exercise.N), list(exercise.order())
+    missing = set(itertools.product(n, n, n)) - set(steps)
+    assert not missing, f"{len(missing)} steps are missing, such as {min(missing)}"
+    assert len(steps) == exercise.N**3, f"there are {exercise.N**3} steps; {len(steps)} are done: some twice, or outside"
 
 
 def test_few_lines_are_fetched(exercise: ModuleType) -> None:

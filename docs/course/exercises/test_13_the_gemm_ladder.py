@@ -33,7 +33,7 @@ def run(text: str, order: str) -> tuple[Any, dict[str, int]]:
 @pytest.mark.parametrize("order", ORDERS)
 def test_it_transposes_in_any_order_of_threads(exercise: ModuleType, order: str) -> None:
     expected = np.arange(SIDE * SIDE).reshape(SIDE, SIDE).T
-    np.testing.assert_array_equal(run(exercise.KERNEL, order)[0], expected)
+    np.testing.assert_array_equal(run(exercise.KERNEL, order)[0], expected, err_msg="out[j, i] is not x[i, j]")
 
 
 def test_reads_and_writes_are_coalesced_and_no_bank_is_asked_twice(exercise: ModuleType) -> None:

@@ -24,4 +24,4 @@ def test_each_thread_holds_its_fragment(exercise: ModuleType) -> None:
     for thread in range(32):
         g, t = divmod(thread, 4)
         wanted = [tile[g + 8 * (i // 2 % 2), 2 * t + i % 2 + 8 * (i // 4)] for i in range(8)]
-        assert held[thread].tolist() == wanted, f"thread {thread}"
+        assert held[thread].tolist() == wanted, f"thread {thread} holds {held[thread]}, mma wants {np.array(wanted)}"

@@ -26,5 +26,6 @@ def test_it_gives_what_picograd_gives(
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in (pictures, filters))
     expected = pg.nn.functional.conv2d(pg.Tensor(x), pg.Tensor(w), padding=padding, stride=stride).numpy()
     found = exercise.conv2d(x, w, padding=padding, stride=stride)
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert found.shape == expected.shape, f"the shape is {found.shape}, not {expected.shape}"
+    case = f"pictures {pictures}, filters {filters}, padding {padding}, stride {stride}"
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=case)

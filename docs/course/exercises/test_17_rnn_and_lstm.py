@@ -30,7 +30,8 @@ def own_step(exercise: ModuleType, cell: pg.nn.GRUCell) -> Step:
 def test_a_step(exercise: ModuleType, cell: pg.nn.GRUCell) -> None:
     h, x = pg.randn(B, H), pg.randn(B, D)
     found = own_step(exercise, cell)(h, x).detach().numpy()
-    np.testing.assert_allclose(found, cell(x, h).detach().numpy(), rtol=1e-5, atol=1e-6)
+    wanted = cell(x, h).detach().numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg="the next state is another")
 
 
 def test_gradients_of_ten_steps(exercise: ModuleType, cell: pg.nn.GRUCell) -> None:
@@ -40,5 +41,5 @@ def test_gradients_of_ten_steps(exercise: ModuleType, cell: pg.nn.GRUCell) -> No
         for x in xs:
             h = step(h, x)
         found.append([each.numpy() for each in pg.grad((h * h).sum(), list(cell.parameters()))])
-    for ours, expected in zip(*found):
-        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-6)
+    for name, ours, expected in zip(("w", "u", "b", "d"), *found):
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-6, err_msg=f"the gradient of {name}")

@@ -27,7 +27,11 @@ def run(steps: list[Step], results: list[int]) -> list[int]:
     """Runs a tape with the arguments 5 and 7."""
     memory = {0: 5, 1: 7}
     for name, operands, out in steps:
+        absent = set(operands) - memory.keys()
+        assert not absent, f"{name} reads {absent}, which no step before it writes: {steps}"
         memory[out] = FUNCTIONS[name](*[memory[place] for place in operands])
+    absent = set(results) - memory.keys()
+    assert not absent, f"the results are at {results}, and no step writes {absent}: {steps}"
     return [memory[place] for place in results]
 
 
@@ -35,5 +39,6 @@ def run(steps: list[Step], results: list[int]) -> list[int]:
 def test_the_tape_is_shorter_and_gives_the_same(exercise: ModuleType, case: str) -> None:
     steps, results, fewest = CASES[case]
     shorter, places = exercise.shorten(list(steps), list(results))
-    assert run(shorter, places) == run(steps, results)
+    found, wanted = run(shorter, places), run(steps, results)
+    assert found == wanted, f"of 5 and 7 the results are {wanted}; the shorter tape gives {found}: {shorter}"
     assert len(shorter) == fewest, f"{len(shorter)} steps are left, {fewest} are enough: {shorter}"

@@ -27,4 +27,5 @@ CASES: dict[str, tuple[list[Event], dict[str, int]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_own_times(exercise: ModuleType, case: str) -> None:
     events, expected = CASES[case]
-    assert exercise.own_times(events) == expected
+    found = exercise.own_times(events)
+    assert found == expected, f"the times are {expected}, not {found}, in\n" + "\n".join(map(str, events))

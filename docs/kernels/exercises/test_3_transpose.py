@@ -27,4 +27,4 @@ def test_it_moves_whole_sectors(exercise: ModuleType) -> None:
 def test_no_bank_is_asked_twice(exercise: ModuleType) -> None:
     counts = exercise.transpose.prepare(pg.zeros(SIDE, SIDE, device="CUDASIM")).counts()
     assert counts["shared_loads"] > 0, "the tile is to be in shared memory"
-    assert counts["bank_conflicts"] == 0
+    assert counts["bank_conflicts"] == 0, f"{counts['bank_conflicts']} bank conflicts"
