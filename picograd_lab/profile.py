@@ -13,16 +13,15 @@ from os import PathLike
 from time import perf_counter
 from typing import Any
 
-from picograd.errors import ArgumentError, ArgumentTypeError, Line
+from picograd.errors import ArgumentTypeError, Line
 from picograd.files import write_whole
 from picograd.interrupts import whole_context
 from picograd.ir.origin import Following
-from picograd.look import Profiling
 from picograd.nn.module import Module
 from picograd.record import Struct, field
 from picograd.tensor.printing import table
 from picograd.transforms.jit import forget_captures
-from picograd_lab.recorder import NOWHERE, PLANNING, Recorder, Span
+from picograd_lab.recorder import NOWHERE, PLANNING, Recorder, Span, recording
 
 HEADS = ("kernel", "calls", "ms", "%", "GFLOP/s", "GB/s", "line")
 TEXTS = frozenset({"kernel", "line", "module"})  # the other columns are numbers
@@ -176,22 +175,21 @@ def profile(model: Module | None = None) -> Iterator[Profile]:
     >>> len(timed.kernels)
     1
     """
-    if Profiling.recorder is not None:
-        raise ArgumentError("profile: another profile is being made; they do not nest.")
     if model is not None and not isinstance(model, Module):
         raise ArgumentTypeError(f"profile: model must be a Module, got {type(model).__name__}.")
     recorder, found = Recorder(), Profile(start=perf_counter())
-    handles = _follow(model) if model is not None else []
-    forget_captures()
-    Profiling.recorder, Following.is_on = recorder, True
-    try:
-        yield found
-    finally:
-        Profiling.recorder, Following.is_on, Following.module = None, False, ""
-        for handle in handles:
-            handle.remove()
+    with recording(recorder, "profile: another profile is being made; they do not nest."):
+        handles = _follow(model) if model is not None else []
         forget_captures()
-        found.spans, found.seconds = recorder.spans, perf_counter() - found.start
+        Following.is_on = True
+        try:
+            yield found
+        finally:
+            Following.is_on, Following.module = False, ""
+            for handle in handles:
+                handle.remove()
+            forget_captures()
+            found.spans, found.seconds = recorder.spans, perf_counter() - found.start
 
 
 def _follow(model: Module) -> list[Any]:

@@ -9,19 +9,22 @@ graph, since a plan does not keep its graph: so each kernel is known with its Op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import NamedTuple
 
 from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.plan import Template, parametrize
-from picograd.errors import Line
+from picograd.errors import ArgumentError, Line
 from picograd.ir.op import Buffer, Dim, Op, toposort
 from picograd.ir.opcode import SOURCES
 from picograd.ir.origin import line_of, lines_of
 from picograd.ir.shape import flops_of
 from picograd.ir.stages import BufferUse, Executable, LoopItem, Plan, Schedule, ScheduleItem
 from picograd.ir.symbolic import dim_value
+from picograd.look import Profiling
 from picograd.record import Record, replace
 
 NOWHERE = Line("", 0)
@@ -74,6 +77,10 @@ class Recorder:
         self._parts: dict[int, list[_Part]] = {}
         self._plans: list[Plan] = []  # kept alive, so that no other plan gets their id
 
+    def gives_way(self) -> bool:
+        """True if another recorder may take its place for a while; the recorder then notes that it did."""
+        return False
+
     # ---- plans ----
     def learn(self, plan: Plan, roots: Sequence[Op], form: Template, device: str, began: float | None) -> None:
         """Notes which Ops the kernels of a plan compute, and how long it took to make if it `began` just now."""
@@ -114,6 +121,23 @@ class Recorder:
         wait = getattr(compiler_for(buffers[0].device).device, "synchronize", None) if buffers else None
         if wait is not None:
             wait()
+
+
+@contextmanager
+def recording(recorder: Recorder, refusal: str) -> Iterator[None]:
+    """Makes a recorder that of `Profiling` within a block; one that gives way is it again afterwards.
+
+    Raises:
+      ArgumentError: with the text `refusal`: another recorder is on, and does not give way.
+    """
+    before, owner = Profiling.recorder, os.getpid()
+    if before is not None and not (isinstance(before, Recorder) and before.gives_way()):
+        raise ArgumentError(refusal)
+    Profiling.recorder = recorder
+    try:
+        yield
+    finally:
+        Profiling.recorder = before if os.getpid() == owner else None  # nothing is recorded in a forked process
 
 
 # ---- a plan in parts ----

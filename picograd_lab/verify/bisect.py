@@ -140,7 +140,7 @@ def run_trial(words: Sequence[str], changes: Mapping[str, str], limit: int | Non
 
 def _in_this_process(result: str, limit: str, jit: str, script: str, *arguments: str) -> None:
     """Runs the program, and writes its result to a file."""
-    watcher = Watcher()
+    watcher = Watcher(of_program=True)
     if not jit:
         at_once.set(True)
     with limited(int(limit) if limit else None) as seen, watching(watcher):

@@ -12,8 +12,7 @@ from typing import Any
 from picograd.autograd import grad
 from picograd.device import named
 from picograd.engine.devices import EVALUATOR, check_usable
-from picograd.errors import ArgumentError, ArgumentTypeError
-from picograd.look import Profiling
+from picograd.errors import ArgumentTypeError
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import forget_captures
@@ -49,8 +48,6 @@ def verify(function: Callable[..., Any], *args: Any, against: Any = "numpy", **k
     >>> print(verify(lambda: (x @ x).sum().item()).sentence())
     right: 2 kernels of 1 plans, 1 of 1 runs, held against the evaluator; nothing deviates
     """
-    if Profiling.recorder is not None:
-        raise ArgumentError("verify: a profile is being made, or a verification; they do not nest.")
     if is_torch_module(against):
         return verify_module(function, against, args, kwargs)
     watcher = Watcher(device_of(against))

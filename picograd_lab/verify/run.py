@@ -10,6 +10,7 @@ import os
 import sys
 import tokenize
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import SourceFileLoader
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -69,19 +70,23 @@ def verify_script(
       models:    functions that train a model, by its name: (arguments) -> exit status
 
     Raises:
-      DataError:   the program does not exist, or the script cannot be saved.
+      DataError:   the program does not exist, or the script cannot be saved; said before the program runs.
       ArgumentError: with --against torch, the program leaves no modules of the same weights, or no inputs.
       DeviceError: the device is unknown, or this machine cannot use it.
     """
     is_torch = config.against.lower() == "torch"
-    watcher = Watcher(None if is_torch else device_of(config.against))
+    watcher = Watcher(None if is_torch else device_of(config.against), of_program=True)
     owner, train = os.getpid(), None if config.script.exists() else models.get(str(config.script))
+    if train is None and not config.script.exists():
+        fact = f"verify: {config.script}: there is no such program, and no model of that name."
+        raise DataError(fact, hint=f"models are {', '.join(models)}." if models else None)
+    saved = None if config.save is None else checked(config.save)
     with watching(watcher):
         status = run_program(config.script, arguments) if train is None else train(arguments)
     if os.getpid() != owner:  # a forked child of the program; its parent reports
         return status
     sys.stdout.flush()
-    report(watcher.verdict, config)
+    report(watcher.verdict, config, saved)
     verdicts = [watcher.verdict]
     if is_torch and not status:
         verdicts.append(verify_modules_of(vars(sys.modules["__main__"])))
@@ -100,13 +105,14 @@ def run_program(script: Path, arguments: Sequence[str]) -> int:
             source = file.read()
     except (OSError, SyntaxError) as error:
         raise DataError(f"verify: {script}: cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    main = ModuleType("__main__")
-    main.__dict__.update(__file__=str(script), __builtins__=__builtins__)
+    main, path = ModuleType("__main__"), str(script.absolute())  # as Python says it, wherever the program goes
+    names = {"__file__": path, "__builtins__": __builtins__, "__annotations__": {}, "__cached__": None}
+    main.__dict__.update(names, __loader__=SourceFileLoader("__main__", path))
     sys.modules["__main__"] = main
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
     try:
-        exec(compile(source, str(script), "exec"), main.__dict__)
+        exec(compile(source, path, "exec"), main.__dict__)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
@@ -120,8 +126,21 @@ def run_program(script: Path, arguments: Sequence[str]) -> int:
     return 0
 
 
-def report(verdict: Verdict, config: VerifyConfig) -> None:
-    """Prints a verdict to standard error, and saves the script of its first mismatch."""
+def checked(save: Path) -> Path:
+    """Returns where a script is saved, wherever the program goes.
+
+    Raises:
+      DataError: no file can be there.
+    """
+    if save.is_dir():
+        raise DataError(f"verify: --save {save} is a folder, and a file is asked for.")
+    if not save.absolute().parent.is_dir():
+        raise DataError(f"verify: --save {save}: there is no folder {save.parent}.")
+    return save.absolute()
+
+
+def report(verdict: Verdict, config: VerifyConfig, saved: Path | None) -> None:
+    """Prints a verdict to standard error, and saves the script of its first mismatch to `saved`."""
     if not verdict.runs:
         if config.against.lower() != "torch":  # torch's layers are compared afterwards
             print(f"verify: {config.script} computed nothing with picograd.", file=sys.stderr)
@@ -129,13 +148,13 @@ def report(verdict: Verdict, config: VerifyConfig) -> None:
                 print(f"note: {note}", file=sys.stderr)
         return
     print(f"\n{verdict}", file=sys.stderr)
-    if config.save is None or verdict.first is None:
+    if saved is None or verdict.first is None:
         return
     if not verdict.first.script:
         print("verify: there is no script that shows it alone.", file=sys.stderr)
         return
     try:
-        config.save.write_text(verdict.first.script)
+        saved.write_text(verdict.first.script)
     except OSError as error:
         raise DataError(f"verify: {config.save}: cannot be written: {error.strerror or error}.") from None
     print(f"saved: python {config.save}", file=sys.stderr)

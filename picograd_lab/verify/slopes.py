@@ -144,7 +144,7 @@ def _mismatch(asked: Asked) -> Mismatch | None:
 @contextmanager
 def recorded_rules() -> Iterator[Slopes]:
     """Records every Op that is differentiated inside the block."""
-    found, one, several = Slopes(), modes.source_gradients, modes.several_gradients
+    found, one, several = Slopes(), MODES.source_gradients, MODES.several_gradients
 
     def of_one(op: Op, grad: Op, needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
         found.note(op, (), needed, rules)

@@ -37,7 +37,7 @@ from picograd.look import Profiling
 from picograd.record import replace
 from picograd.rewrites.contract import compose_attention
 from picograd_lab.fuzz.check import copies
-from picograd_lab.recorder import Recorder
+from picograd_lab.recorder import Recorder, recording
 from picograd_lab.verify.blocks import block, every
 from picograd_lab.verify.bounds import Bounded, Difference, bounded, difference
 from picograd_lab.verify.graphs import cost, in_params, lines_in, of_numbers, values_of
@@ -51,6 +51,7 @@ MISMATCHES_MAX = 16
 COST_MAX = 1 << 24  # limit for whole comparison of a kernel: elements that NumPy computes, about a second
 ALWAYS_COMPARED = 3  # first runs of a plan; after them the 4th, 8th, 16th, ...
 TURNS_COMPARED = 3  # first steps of a loop; also its last
+NESTED = "verify: a profile is being made, or a verification; they do not nest."
 IN_PARTS = re.compile(r"_split$|_by_.*")  # suffixes of kernels' names that are not fully generated
 
 
@@ -76,17 +77,24 @@ class Watched(NamedTuple):
 class Watcher(Recorder):
     """Compares the plans that run while it is the recorder of `Profiling`.
 
-    against:  None for the evaluator, or a device
+    against:     None for the evaluator, or a device
+    of_program:  a whole program is watched, which may profile or verify parts of itself
     """
 
-    def __init__(self, against: str | None = None):
+    def __init__(self, against: str | None = None, of_program: bool = False):
         super().__init__()
-        self.against = against
+        self.against, self.of_program = against, of_program
         self.verdict = Verdict("the evaluator" if against is None else against)
         self._watched: dict[int, Watched] = {}
         self._alone: dict[tuple[int, int, str], Alone] = {}
         self._one_by_one = threading.RLock()  # plans of several threads
         self._comparing: int | None = None  # the thread that compares, whose own plans are not the program's
+
+    def gives_way(self) -> bool:
+        """True for the watcher of a program, in which a profile or a verification of its own begins."""
+        if self.of_program:
+            self.verdict.note("the program profiles or verifies a part of itself, which is not compared here")
+        return self.of_program
 
     # ---- what the engine calls ----
     def learn(self, plan: Plan, roots: Sequence[Op], form: Template, device: str, began: float | None) -> None:
@@ -401,15 +409,15 @@ def _part(
 # ---- the block of a program ----
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[Verdict]:
-    """Lets a watcher see every plan that runs inside the block, except in forked processes."""
-    Profiling.recorder = watcher
+    """Lets a watcher see every plan that runs inside the block, except in forked processes.
+
+    Raises:
+      ArgumentError: a profile or another verification is active.
+    """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=watcher.is_forked, after_in_child=watcher.leave)
     owner = os.getpid()
-    try:
-        with recorded_rules() as slopes:
-            yield watcher.verdict
-    finally:
-        watcher.leave()
+    with recording(watcher, NESTED), recorded_rules() as slopes:
+        yield watcher.verdict
     if os.getpid() == owner:
         watcher.hold_slopes(slopes)

@@ -111,6 +111,7 @@ def test_a_mismatch_is_named_saved_and_the_exit_status_is_1(script: Path, tmp_pa
         ("def f(:", 1, "SyntaxError"),
         ("import warnings; warnings.warn('a warning')", 0, "UserWarning: a warning"),
         ("import pickle\nclass A: pass\nassert type(pickle.loads(pickle.dumps(A()))) is A", 0, ""),
+        ("print(__file__, sorted(name for name in globals() if name.startswith('__')), type(__loader__).__name__)", 0, ""),
     ],
 )  # fmt: skip
 def test_a_program_ends_as_it_does_alone(script: Path, source: str, status: int, said: str) -> None:
@@ -121,6 +122,19 @@ def test_a_program_ends_as_it_does_alone(script: Path, source: str, status: int,
     if "Error" in said:  # the same traceback, with no line of ours
         assert both.stderr.startswith(alone.stderr) or "SyntaxError" in said
         assert "picograd_lab" not in both.stderr
+
+
+def test_a_program_may_profile_and_verify_parts_of_itself(script: Path) -> None:
+    script.write_text(
+        "import picograd as pg\nx = pg.randn(3, 4, requires_grad=True)\n"
+        "with pg.profile() as found: (x @ x.T).sum().item()\n"
+        "print(len(found.kernels), bool(pg.verify(lambda: x.exp().sum().item())))\n(x * x).sum().backward()\n"
+        "x.grad.tolist()"
+    )
+    alone, both = run([str(script)]), watched(script)
+    assert both.stdout == alone.stdout and both.returncode == alone.returncode == 0
+    assert "\nnote: the program profiles or verifies a part of itself, which is not compared here\nright: " in both.stderr
+    assert " of 1 plans, 1 of 1 runs, " in both.stderr and " operations against slopes; nothing deviates" in both.stderr
 
 
 def test_ctrl_c_stops_the_program_and_shows_what_was_seen(script: Path) -> None:
@@ -145,12 +159,38 @@ def test_a_program_whose_children_compute_is_told_that_it_forks(script: Path) ->
     assert "computed nothing with picograd" in done.stderr and "note: the program forks" in done.stderr
 
 
-@pytest.mark.parametrize(("words", "said"), [([], "cannot be read"), (["--against", "ABACUS"], "ABACUS")])
-def test_a_missing_program_and_an_unknown_device_are_said(
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere.py"], "nowhere.py: there is no such program, and no model of that name.\n  hint: models are linear, "),
+        ([str(ROOT)], "cannot be read: Is a directory"),
+        (["--against", "ABACUS", "nowhere.py"], "ABACUS"),
+        (["--save", str(ROOT), __file__], "is a folder, and a file is asked for"),
+        (["--save", str(ROOT / "nowhere" / "shown.py"), __file__], "there is no folder"),
+    ],
+)
+def test_missing_programs_folders_and_devices_are_said_before_anything_runs(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["verify", *words, "nowhere.py"]) == 1
+    assert cli.main(["verify", *words]) == 1
     assert said in capsys.readouterr().err
+
+
+def test_a_program_that_changes_its_folder_finds_itself_and_its_script_is_saved_where_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A relative program and a relative --save name files of the folder that the command began in."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "program.py").write_text(
+        f"import os, inspect, pathlib\nimport picograd as pg\n{FAULTY}\nos.chdir('in')\n"
+        "print(pathlib.Path(__file__).parents[1], __annotations__, __cached__)\n"
+        "print(pg.randn(5, 3).tanh().sum().item() < 100)\npatch.undo()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["verify", "--save", "shown.py", "program.py"]) == 1
+    assert (tmp_path / "shown.py").is_file() and not (tmp_path / "in" / "shown.py").exists()
+    said = capsys.readouterr()
+    assert said.out == f"{tmp_path.parent} {{}} None\nTrue\n" and "saved: python shown.py" in said.err
 
 
 @pytest.mark.parametrize(("own", "behind", "others"), [
