@@ -82,6 +82,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(there), f"{page.name} links to {target}"
 
 
+def test_names_with_underscores_are_not_printed_bold() -> None:
+    """Markdown takes `__init__` outside of code for a bold "init"."""
+    for page in [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        outside = re.sub(r"\]\([^)]*\)|`[^`]*`", "", prose(page))
+        assert not (bold := re.search(r"(?<!\\)__\w+__", outside)), f"{page.name} has {bold}"
+
+
 @pytest.mark.parametrize("page", course(), ids=lambda path: path.stem)
 def test_names_in_picograd_are_where_the_page_says(page: Path) -> None:
     """Each row of the last part is "- [file](link): `name`, `name`: words", and a file of Python defines these names."""

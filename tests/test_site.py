@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,28 @@ def test_the_site_has_every_chapter_and_fetches_nothing(tmp_path: Path, monkeypa
     assert marked == outputs and ".output" in (tmp_path / "site" / "style.css").read_text()
     found = (tmp_path / "site" / "search.js").read_text()
     assert all(path.read_text().split("\n")[0].removeprefix("# ")[:20] in found for path in course())
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not on PATH")
+def test_messages_of_the_search_are_copies_as_those_of_a_worker_are() -> None:
+    """What is changed after it was sent, or by the other side, is not changed here."""
+    page = """
+    const inside = {document: {createElement: () => ({}), body: {appendChild: script => script.onload()}}};
+    globalThis.window = globalThis;
+    globalThis.location = {protocol: "file:", href: "file:///site/index.html"};
+    globalThis.document = {createElement: () => ({contentWindow: inside}), body: {appendChild() {}}};
+    """
+    talk = """
+    const worker = new Worker("search.js"), sent = {query: "wgm"}, answer = {query: ""};
+    inside.onmessage = ({data}) => {
+      console.log(data.query); data.query = ""; inside.postMessage(answer); answer.query = "later";
+    };
+    worker.onmessage = ({data}) => console.log(JSON.stringify([data, data === answer, sent]));
+    worker.postMessage(sent);
+    sent.query += "m";
+    """
+    done = subprocess.run(["node", "-"], input=page + site.WORKER + talk, capture_output=True, text=True, check=False)
+    assert done.stdout == 'wgm\n[{"query":""},false,{"query":"wgmm"}]\n', done.stdout + done.stderr
 
 
 def test_pages_of_the_site_link_to_pages_and_files_that_are_there(tmp_path: Path) -> None:

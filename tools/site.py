@@ -55,6 +55,7 @@ STYLE = """
 }
 """
 # Search runs in a worker, which browsers refuse to pages that are opened as files: there its script runs in a hidden frame.
+# Messages are copied, as a worker's are: both sides change what they were sent, and else the field forgets each letter.
 WORKER = """
 if (location.protocol === "file:") window.Worker = class {
   constructor(url) {
@@ -62,14 +63,20 @@ if (location.protocol === "file:") window.Worker = class {
     this.frame.hidden = true;
     document.body.appendChild(this.frame);
     const inside = this.frame.contentWindow;
-    inside.postMessage = data => setTimeout(() => this.onmessage && this.onmessage({data: data}));
+    inside.postMessage = data => {
+      const copy = structuredClone(data);
+      setTimeout(() => this.onmessage && this.onmessage({data: copy}));
+    };
     const script = inside.document.createElement("script");
     this.ready = new Promise((loaded, failed) => { script.onload = loaded; script.onerror = failed; });
     this.ready.catch(error => this.onerror && this.onerror(error));
     script.src = new URL(url, location.href).href;
     inside.document.body.appendChild(script);
   }
-  postMessage(data) { this.ready.then(() => this.frame.contentWindow && this.frame.contentWindow.onmessage({data: data})); }
+  postMessage(data) {
+    const copy = structuredClone(data);
+    this.ready.then(() => this.frame.contentWindow && this.frame.contentWindow.onmessage({data: copy}));
+  }
   terminate() { this.frame.remove(); }
 };
 """
