@@ -229,12 +229,9 @@ def access_lanes(values: Iterable[Op], stored: Iterable[DType], along: AbstractS
       along:   the placeholders of the axes along which neighbouring elements are walked
     """
     widest = max([ACCESS_ELEMENT_BYTES_MIN, *[dtype.itemsize for dtype in stored]])
-    loads = [op for op in toposort(values) if op.code is OpCode.LOAD]
-    wider = [op for op in loads if op.dtype.itemsize > widest]
-    if wider:
-        of_indices = set(toposort([index for op in loads for index in op.src[1:]]))
-        walked = [op for op in wider if op not in of_indices and not along.isdisjoint(toposort(op.src[1:]))]
-        widest = max([widest, *[op.dtype.itemsize for op in walked]])
+    wider = [op for op in toposort(values) if op.code is OpCode.LOAD and op.dtype.itemsize > widest]
+    walked = [op.dtype.itemsize for op in wider if not along.isdisjoint(toposort(op.src[1:]))]
+    widest = max([widest, *walked])
     return max(1, target.vector_bytes // widest)
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,11 +28,13 @@ from picograd.devices.cuda.device import CudaDevice
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import check_exists, compiler_for
 from picograd.errors import ArgumentError, DataError
+from picograd.record import replace
 from picograd.tensor.costs import explain
 from picograd.tensor.tensor import Tensor
 from picograd_lab.doctor import processor_name
 from picograd_lab.ladder import gpu, gpu_table
 from picograd_lab.ladder.measure import Figure, climb
+from picograd_lab.ladder.own import NAME as OWN
 from picograd_lab.ladder.own import climb_own
 from picograd_lab.ladder.product import PHASE, Product, product_for, text_of
 from picograd_lab.ladder.rungs import LADDER, RUNGS, expression
@@ -192,6 +195,7 @@ def write(path: Path, text: str) -> None:
 # ---- the command ----
 WIDEST, NARROWEST = 140, 100  # letters of the table: in a file, and in a narrow terminal
 IDEA = 30  # letters of a rung's idea
+LENGTHS_PRODUCT_MAX = 2**59  # of more, some operand may have more bytes than NumPy can number
 SIZE = 1024  # of matrices on the CPU, by default
 ON_CPU, GPUS = ("gemm",), ("CUDA", "CUDASIM")
 ON_GPU = sorted(file.parent.name for file in Path(__file__).parent.glob("*/01_*.cu"))  # ladders, each a folder
@@ -217,7 +221,7 @@ class LadderConfig:
     show: Annotated[str, tyro.conf.arg(metavar="RUNG")] = ""
     # mnist: epochs of training; 0 compares the first steps alone.
     epochs: int = 10
-    # mnist: the rungs to climb, separated by commas; by default all. Example: --rungs torch,c-O3,jit
+    # The rungs to climb on GPUs and of mnist, separated by commas; by default all. Example: --rungs naive,picograd
     rungs: str = ""
     # mnist: a mistake to plant in hand-written programs and find: missing-batch-division, transposed-layout, stale-buffer.
     inject: str = ""
@@ -248,6 +252,7 @@ def _climb_mnist(config: LadderConfig) -> int:
 def _climb_cpu(config: LadderConfig) -> int:
     compiler = compiler_for("CPU")
     size = _length(config) or SIZE
+    _check_product({"M": size, "N": size, "K": size})
     product = product_for(size, size, size, compiler.device.target)
     console = Console(highlight=False, soft_wrap=True)
     if config.show:
@@ -269,13 +274,17 @@ def _climb_gpu(config: LadderConfig) -> int:
     chosen: gpu.Ladder = import_module(f"picograd_lab.ladder.{config.name}").LADDER
     console, device = Console(highlight=False, soft_wrap=True), config.device.upper()
     lengths = _lengths(config, chosen)
+    names = {rung.name: rung for rung in chosen.rungs}
     if config.show:
-        names = {rung.name: rung for rung in chosen.rungs}
         _check_rung(config.show, list(names))
         console.print(chosen.text(names[config.show]), markup=False, end="")
         return 0
+    wanted = [name.strip() for name in config.rungs.split(",") if name.strip()] or [*names, OWN]
+    for name in wanted:
+        _check_rung(name, [*names, OWN])
     compiler = compiler_for(device)
-    figures = [*gpu.climb(chosen, lengths, compiler), *climb_own(chosen, lengths, compiler)]
+    climbed = replace(chosen, rungs=tuple(rung for rung in chosen.rungs if rung.name in wanted))
+    figures = [*gpu.climb(climbed, lengths, compiler), *(climb_own(chosen, lengths, compiler) if OWN in wanted else ())]
     machine = compiler.device.gpu_name() if isinstance(compiler.device, CudaDevice) else processor_name()
     record = gpu_table.describe(chosen, lengths, figures, compiler.device.target, machine)
     heads, rows = gpu_table.table_of(chosen, lengths, figures, device)
@@ -302,7 +311,7 @@ def _print(table: Table) -> None:
 # Options of each climb, besides the name.
 TAKEN: dict[Callable[[LadderConfig], int], tuple[str, ...]] = {
     _climb_cpu: ("device", "size", "repeats", "show", "json", "docs"),
-    _climb_gpu: ("device", "size", "lengths", "show", "json", "docs"),
+    _climb_gpu: ("device", "size", "lengths", "rungs", "show", "json", "docs"),
     _climb_mnist: ("size", "epochs", "rungs", "inject", "json", "docs"),
 }
 
@@ -362,7 +371,14 @@ def _lengths(config: LadderConfig, chosen: gpu.Ladder) -> dict[str, int]:
                 f"{part.strip()!r} is not one."
             )
         lengths[name] = int(value)
+    _check_product(lengths)
     return lengths
+
+
+def _check_product(lengths: Mapping[str, int]) -> None:
+    if prod(max(1, length) for length in lengths.values()) >= LENGTHS_PRODUCT_MAX:
+        values = ", ".join(f"{name} = {length}" for name, length in lengths.items())
+        raise ArgumentError(f"ladder: no memory holds the operands of {values}; the lengths' product must be below 2 ** 59.")
 
 
 def shown(name: str, product: Product, compiler: Compiler) -> str:

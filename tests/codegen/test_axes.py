@@ -45,3 +45,6 @@ def test_a_thread_of_a_gpu_reads_as_many_as_the_widest_memory_that_it_walks_allo
     assert access_lanes([gradient], [dtypes.float32], {INDEX}, TARGET) == 4
     assert access_lanes([gradient], [dtypes.bfloat16], {INDEX, other}, TARGET) == 2
     assert access_lanes([element(dtypes.bool_)], [dtypes.bool_], {INDEX}, TARGET) == 8
+    place = element(dtypes.int64)  # a walked index is an access as well
+    gathered = Op(OpCode.LOAD, dtypes.float32, (Op(OpCode.PARAM, dtypes.float32, (), (2, (100,))), place))
+    assert access_lanes([gathered], [dtypes.float32], {INDEX}, TARGET) == 2

@@ -20,6 +20,7 @@ from picograd_lab.ladder.mnist.rungs import BY_NAME, PROGRAMS, read_report
 from picograd_lab.ladder.mnist.table import bits_of, picture, place_of, sentence, step_rows, time_rows
 from picograd_programs import cli
 from tests.helpers import in_full
+from tests.host_compilers import needs_compiler
 
 pytestmark = [pytest.mark.req("F1"), pytest.mark.req("F2")]
 RUNGS, MORE_RUNGS = "torch,numpy,c-O0,c-O3,cuda-naive,picograd,jit", "torch,cuda-half,cuda-double,cuda-tf32"
@@ -62,6 +63,14 @@ def check_losses(figures: dict[str, Figure]) -> None:
         if not rungs.is_simulated(figure.rung):
             assert len(figure.outcome.epochs) == 2
             assert figure.outcome.epochs[1] < figure.outcome.epochs[0]
+
+
+def test_a_run_of_a_few_steps_reports_no_accuracy(figures: dict[str, Figure], climb: Climb, folder: Path) -> None:
+    few = Climb(climb.path, climb.problem, 0, 2)
+    for figure in climbed(few, chosen_rungs("numpy,c-O3,cuda-cublas"), folder):
+        assert figure.is_right and figure.outcome is not None
+        assert (figure.outcome.accuracy, figure.outcome.epochs) == (None, ())
+        assert figure.outcome.steps == pytest.approx(figures["torch"].outcome.steps, abs=1e-6)
 
 
 def test_c_has_the_same_bits_however_it_is_optimised(figures: dict[str, Figure]) -> None:
@@ -201,10 +210,12 @@ def test_a_rung_without_its_compiler_is_left_out_and_says_so(
     assert time_rows([figure]) == []
 
 
-def test_products_by_cublas_need_a_gpu_and_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_compiler
+def test_products_by_cublas_need_the_library_on_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the simulator a stand-in multiplies."""
     rung = BY_NAME["cuda-cublas"]
     monkeypatch.setattr(rungs, "has_gpu", lambda: False)
-    assert rungs.why_not(rung) == "needs a GPU and nvcc: cuBLAS runs nowhere else"
+    assert rungs.why_not(rung) == ""
     monkeypatch.setattr(rungs, "has_gpu", lambda: True)
     monkeypatch.setattr(rungs, "cublas_options", tuple)
     assert rungs.why_not(rung) == "nvcc finds no cuBLAS: neither its toolkit nor a package nvidia-cublas has it"

@@ -98,7 +98,8 @@ static void report(int right, const float *w1, const float *b1, const float *w2,
   add_to_crc(b1, hidden);
   add_to_crc(w2, (size_t)hidden * outputs);
   add_to_crc(b2, outputs);
-  printf("test accuracy %.2f %%\nweights %08x\nseconds", 100.0 * right / (num_test ? num_test : 1), crc ^ 0xffffffffu);
+  if (epochs) printf("test accuracy %.2f %%\n", 100.0 * right / (num_test ? num_test : 1));
+  printf("weights %08x\nseconds", crc ^ 0xffffffffu);
   for (int phase = 0; phase < NUM_PHASES; phase++) printf(" %s %.6f", PHASES[phase], spent[phase]);
   printf("\n");
 }

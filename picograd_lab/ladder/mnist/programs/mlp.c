@@ -145,12 +145,12 @@ int main(int count, char **words) {
       if (is_shown()) printf("step %d loss %.9g\n", step + 1, loss);
       skip();
     }
-    printf("epoch %d loss %.9g\n", epoch, sum / (number ? number : 1));
+    if (epochs) printf("epoch %d loss %.9g\n", epoch, sum / (number ? number : 1));
   }
 
   int right = 0;
   float *test_z1 = floats(1, hidden), *test_logits = floats(1, outputs);
-  for (int r = num_train; r < num_train + num_test; r++) {
+  for (int r = num_train; epochs && r < num_train + num_test; r++) {  // after a few steps there is nothing to test
     linear(test_z1, images + (size_t)r * inputs, w1, b1, 1, inputs, hidden);
     relu(test_z1, test_z1, hidden);
     linear(test_logits, test_z1, w2, b2, 1, hidden, outputs);

@@ -136,7 +136,7 @@ int main(int count, char **words) {
       if (is_shown()) printf("step %d loss %.9g\n", step + 1, loss);
       skip();
     }
-    printf("epoch %d loss %.9g\n", epoch, sum / (number ? number : 1));
+    if (epochs) printf("epoch %d loss %.9g\n", epoch, sum / (number ? number : 1));
   }
 
   float *host_logits = (float *)allocate(sizeof(float) * BV);

@@ -210,7 +210,7 @@ int main(int count, char **words) {
       }
       skip();
     }
-    printf("epoch %d loss %.9g\n", epoch, sum / (number ? number : 1));
+    if (epochs) printf("epoch %d loss %.9g\n", epoch, sum / (number ? number : 1));
   }
 
   float *host_logits = (float *)allocate(sizeof(float) * BV);

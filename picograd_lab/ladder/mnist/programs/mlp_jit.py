@@ -42,7 +42,8 @@ for epoch in range(problem.epochs or 1):
         if problem.is_shown:
             print(f"step {problem.step + 1} loss {losses[-1]:.9g}")
         timer.skip()
-    print(f"epoch {epoch + 1} loss {sum(losses) / max(len(losses), 1):.9g}")
+    if problem.epochs:
+        print(f"epoch {epoch + 1} loss {sum(losses) / max(len(losses), 1):.9g}")
 
 test_logits = forward(pg.Tensor(problem.test_images))
 report(problem, timer, [each.detach().numpy() for each in weights], test_logits.detach().numpy())

@@ -168,7 +168,7 @@ int main(int count, char **words) {
       if (is_shown()) printf("step %d loss %.9g\n", step + 1, host_loss);
       skip();
     }
-    printf("epoch %d loss %.9g\n", epoch, sum / (number ? number : 1));
+    if (epochs) printf("epoch %d loss %.9g\n", epoch, sum / (number ? number : 1));
   }
 
   float *test_z1 = device_memory<float>(BH), *test_logits = device_memory<float>(BV);

@@ -52,6 +52,7 @@ for epoch in range(problem.epochs or 1):
         if problem.is_shown:
             print(f"step {problem.step + 1} loss {losses[-1]:.9g}")
         timer.skip()
-    print(f"epoch {epoch + 1} loss {np.mean(losses):.9g}")
+    if problem.epochs:
+        print(f"epoch {epoch + 1} loss {np.mean(losses):.9g}")
 
 report(problem, timer, (w1, b1, w2, b2), np.maximum(problem.test_images @ w1 + b1, 0) @ w2 + b2)

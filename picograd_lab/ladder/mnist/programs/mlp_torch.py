@@ -53,7 +53,8 @@ for epoch in range(problem.epochs or 1):
         if problem.is_shown:
             print(f"step {problem.step + 1} loss {losses[-1]:.9g}")
         timer.skip()
-    print(f"epoch {epoch + 1} loss {sum(losses) / max(len(losses), 1):.9g}")
+    if problem.epochs:
+        print(f"epoch {epoch + 1} loss {sum(losses) / max(len(losses), 1):.9g}")
 
 with torch.no_grad():
     report(problem, timer, [each.numpy() for each in weights], forward(torch.from_numpy(problem.test_images))[2].numpy())
