@@ -378,7 +378,7 @@ def _lengths(config: LadderConfig, chosen: gpu.Ladder) -> dict[str, int]:
 def _check_product(lengths: Mapping[str, int]) -> None:
     if prod(max(1, length) for length in lengths.values()) >= LENGTHS_PRODUCT_MAX:
         values = ", ".join(f"{name} = {length}" for name, length in lengths.items())
-        raise ArgumentError(f"ladder: no memory holds the operands of {values}; the lengths' product must be below 2 ** 59.")
+        raise ArgumentError(f"ladder: no memory holds the operands of {values}: their product must be below 2**59.")
 
 
 def shown(name: str, product: Product, compiler: Compiler) -> str:

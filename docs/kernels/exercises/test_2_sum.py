@@ -19,4 +19,4 @@ def test_rows_are_summed_without_a_race(exercise: ModuleType, shape: tuple[int, 
 def test_threads_share_the_work(exercise: ModuleType) -> None:
     counts = exercise.row_sums.prepare(pg.ones(1, 1024, device="CUDASIM")).counts()
     assert counts["global_loads"] <= 32, "a warp needs one load for 32 elements"
-    assert counts["shared_loads"] <= 32, "a tree of 128 sums takes about 16 loads of warps, one thread alone 128"
+    assert counts["shared_loads"] <= 64, "a tree of 128 sums takes 16 to 50 loads of warps, one thread alone 128"

@@ -16,8 +16,9 @@ def test_rows_are_normalized(exercise: ModuleType, shape: tuple[int, int]) -> No
     assert report, str(report)
 
 
-def test_large_numbers_do_not_overflow(exercise: ModuleType) -> None:
-    report = exercise.softmax.check(pg.tensor([[1000.0, 999.0, -1000.0]]))
+@pytest.mark.parametrize("row", [[1000.0, 999.0, -1000.0], [-1000.0, -1001.0, -2000.0]], ids=["large", "small"])
+def test_exponentials_neither_overflow_nor_vanish(exercise: ModuleType, row: list[float]) -> None:
+    report = exercise.softmax.check(pg.tensor([row]))
     assert report, str(report)
 
 
