@@ -24,10 +24,10 @@ from tests.models.twins import TorchTraining, program_of, with_weights_of
 
 
 def main(folder: tyro.conf.Positional[Path]) -> None:
-    """Trains in PyTorch what a run trained.
+    """Repeats a run of `picograd train` in PyTorch.
 
     Args:
-        folder: of the run, which has come to its end
+        folder: folder of a run that has ended
     """
     torch.set_num_threads(num_threads())
     with program_of(*shlex.split(json.loads((folder / "result.json").read_text())["command"])[2:]) as program:
@@ -44,4 +44,4 @@ def main(folder: tyro.conf.Positional[Path]) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m bench.beside")

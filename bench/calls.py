@@ -1,11 +1,11 @@
-"""Times the host's part of calls: on the CPU all but the walk through the plan, elsewhere until all is submitted.
+"""Times the host's part of calls: on the CPU without the walk through the plan, elsewhere up to the last submission.
 
     python -m bench.calls                    a few seconds; --repeats N
     PICOGRAD_THREADS=1 python -m bench.calls
     python -m bench.calls --device CUDA      on a GPU
 
 In:    nothing
-Out:   a table: microseconds of each call, the fastest tenth and the median; then what an argument and a state tensor add
+Out:   a table: microseconds of each call, the fastest tenth and the median; then the cost of each argument and state tensor
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def main(repeats: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser("python -m bench.calls", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=3000, help="calls of each kind (default: 3000)")
-    parser.add_argument("--device", default="CPU", help="where they run (default: CPU)")
+    parser.add_argument("--device", default="CPU", help="device of the calls (default: CPU)")
     options = parser.parse_args()
     pg.set_default_device(options.device)
     main(options.repeats)

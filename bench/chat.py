@@ -181,15 +181,15 @@ def compare(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     """Reads the command line; does the work of one variant, or compares all."""
-    parser = argparse.ArgumentParser(prog="python -m bench.chat", description="The speed of a chat beside others.")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="comma list, of which the first is compared with")
-    parser.add_argument("--read", type=int, default=256, help="tokens of the prompt")
-    parser.add_argument("--written", type=int, default=64, help="tokens of the answer")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = argparse.ArgumentParser(prog="python -m bench.chat", description="Compares the speed of a chat with others.")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="comma list; the others are compared with the first")
+    parser.add_argument("--read", type=int, default=256, help="number of tokens of the prompt")
+    parser.add_argument("--written", type=int, default=64, help="number of tokens of the answer")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, in turns")
+    parser.add_argument("--threads", type=int, default=2, help="threads of every variant")
     parser.add_argument("--json", type=Path, help="file that receives every round")
     parser.add_argument("--work", choices=VARIANTS, help="run this variant, in this process")
-    parser.add_argument("--prompt", default="", help="numbers of tokens, for --work")
+    parser.add_argument("--prompt", default="", help="the prompt as token numbers, for --work")
     arguments = parser.parse_args()
     if arguments.work is None:
         compare(arguments)

@@ -38,23 +38,21 @@ GOALS = {"cold": 3.0, "eager": 1.5, "jit": 1.0}  # times PyTorch's: the first ep
 
 @dataclass(frozen=True)
 class Arguments:
-    """Runs programs that change lengths, offsets and numbers from step to step.
+    """Runs programs that change lengths, offsets and numbers from step to step."""
 
-    only:     comma list of programs; all if empty
-    epochs:   of each run; the first is cold, those after the third must compile nothing
-    threads:  of both libraries
-    device:   of picograd: CPU, CUDASIM, NULL, CUDA
-    counts:   leave out PyTorch, warm processes and all times
-    quick:    small steps, few of them
-    json:     file that receives all figures
-    """
-
+    # Comma list of programs; all if empty.
     only: str = ""
+    # Epochs of each run; the first is cold, those after the third must compile nothing.
     epochs: int = 5
+    # Threads of both libraries.
     threads: int = 2
+    # picograd's device: CPU, CUDASIM, NULL or CUDA.
     device: str = "CPU"
+    # Counts plans and compilations only: no PyTorch, no warm process, no times.
     counts: bool = False
+    # Few and small steps.
     quick: bool = False
+    # File that receives all figures.
     json: Path | None = None
 
 
@@ -205,4 +203,4 @@ def worst(rows: list[Row], counts: bool) -> str:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments))
+    main(tyro.cli(Arguments, prog="python -m bench.cliffs"))

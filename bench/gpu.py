@@ -63,13 +63,13 @@ class Arguments:
 def parse(words: list[str] | None = None) -> Arguments:
     """Reads the command line. NOTE: argparse, which every Python has: this runs where little else is installed."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Measures a GPU.")
-    parser.add_argument("--only", default="", help="comma list of first words of names; all if empty")
+    parser.add_argument("--only", default="", help="comma list of words with which names begin; all if empty")
     parser.add_argument("--variants", default=Arguments.variants, help="comma list of picograd, tuned, torch, compiled")
-    parser.add_argument("--device", default="CUDA", help='"CUDA", or "CPU" to try the program')
-    parser.add_argument("--small", action="store_true", help="sizes that a CPU can do")
-    parser.add_argument("--json", type=Path, help="file that receives everything")
-    parser.add_argument("--minutes", type=float, default=Arguments.minutes, help="after which no new case begins")
-    parser.add_argument("--kernels", type=int, default=0, help="the longest kernels of picograd, told below a case")
+    parser.add_argument("--device", default="CUDA", help='"CUDA", or "CPU" for a trial of the program')
+    parser.add_argument("--small", action="store_true", help="sizes small enough for a CPU")
+    parser.add_argument("--json", type=Path, help="file that receives all samples")
+    parser.add_argument("--minutes", type=float, default=Arguments.minutes, help="minutes after which no new case begins")
+    parser.add_argument("--kernels", type=int, default=0, help="number of longest kernels to print below each case")
     return Arguments(**vars(parser.parse_args(words)))
 
 

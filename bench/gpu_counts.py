@@ -129,10 +129,10 @@ def lines(found: Counted, top: int) -> list[str]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Prints the table of a case."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu_counts", description="Launches and bytes of a step.")
-    parser.add_argument("--case", default="step: GPT-2", help="the first words of a case of bench.gpu")
-    parser.add_argument("--small", action="store_true", help="its small form")
-    parser.add_argument("--top", type=int, default=40, help="rows")
+    parser = argparse.ArgumentParser("python -m bench.gpu_counts", description="Counts the launches and bytes of a step.")
+    parser.add_argument("--case", default="step: GPT-2", help="a case of bench.gpu, by the beginning of its name")
+    parser.add_argument("--small", action="store_true", help="use the small form of the case")
+    parser.add_argument("--top", type=int, default=40, help="number of rows to print")
     arguments = parser.parse_args(words)
     cases = all_cases(arguments.small)
     name = next(name for name, case in cases.items() if name.startswith(arguments.case) and case.make is not None)

@@ -349,16 +349,16 @@ def simulated() -> tuple[Any, Any]:
 def parsed(program: str, description: str, seconds: float, words: list[str] | None) -> argparse.Namespace:
     """Reads the command line of a measurement on a GPU, for both of its processes."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{program}", description=description)
-    parser.add_argument("--only", default="", help="comma list of first words of names; all if empty")
-    parser.add_argument("--seconds", type=float, default=seconds, help="after which nothing more is measured")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="that compile")
-    parser.add_argument("--json", help="file that receives everything")
-    parser.add_argument("--simulate", action="store_true", help="tiny sizes, on the simulator")
+    parser.add_argument("--only", default="", help="comma list of words with which names begin; all if empty")
+    parser.add_argument("--seconds", type=float, default=seconds, help="seconds after which no further variant is measured")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads that compile")
+    parser.add_argument("--json", help="file that receives all samples")
+    parser.add_argument("--simulate", action="store_true", help="run tiny sizes on the simulator")
     return parser.parse_args(words)
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    return parsed("gpu_products", "Products by warpgroups on a GPU.", 220.0, words)
+    return parsed("gpu_products", "Measures products by warpgroups on a GPU.", 220.0, words)
 
 
 if __name__ == "__main__":

@@ -93,12 +93,12 @@ def others(arguments: argparse.Namespace, seconds: float) -> dict[str, Any]:
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu_sweep", description="Candidates of a GPU's kernels, timed.")
-    parser.add_argument("--minutes", type=float, default=6.0, help="in all, the compilations too")
-    parser.add_argument("--json", required=True, help="file that is read first, if it is there, and receives everything")
-    parser.add_argument("--only", default="", help="comma list of first words of names; all if empty")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="that compile")
-    parser.add_argument("--simulate", action="store_true", help="tiny sizes, on the simulator")
+    parser = argparse.ArgumentParser("python -m bench.gpu_sweep", description="Times the candidates of a GPU's kernels.")
+    parser.add_argument("--minutes", type=float, default=6.0, help="minutes in total, including compilations")
+    parser.add_argument("--json", required=True, help="file that receives all samples; an existing one is continued")
+    parser.add_argument("--only", default="", help="comma list of words with which names begin; all if empty")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads that compile")
+    parser.add_argument("--simulate", action="store_true", help="run tiny sizes on the simulator")
     return parser.parse_args(words)
 
 

@@ -1,14 +1,14 @@
-"""Cost against size: what indexing, sorting and searching take at n, 10 n and 100 n elements, beside PyTorch.
+"""Measures indexing, sorting and searching at n, 10 n and 100 n elements, beside PyTorch.
 
     python -m bench.growth                      10,000, 100,000 and 1,000,000 elements
     python -m bench.growth --sizes 1000 10000   others
     python -m bench.growth --only sort,topk
 
 In:    picograd, and PyTorch where it is installed
-Out:   a table on the screen: milliseconds, best of some calls, and how often the elements of n cost the time of n / 10
+Out:   a table on the screen: milliseconds, best of some calls, and the ratio to the column before
 
-What is linear grows tenfold from column to column, n log n some 12-fold, a mask of n x n a hundredfold. Tests hold the
-elements of all intermediates instead of times: tests/tensor/test_linear_costs.py.
+From column to column linear costs grow tenfold, n log n some 12-fold, a mask of n x n a hundredfold. Tests count the
+elements of all intermediates instead: tests/tensor/test_linear_costs.py.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ CALLS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--only", default="", help="comma list of rows")
-    parser.add_argument("--alone", action="store_true", help="picograd only")
+    parser = argparse.ArgumentParser("python -m bench.growth", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="numbers of elements")
+    parser.add_argument("--only", default="", help="comma list of rows; all if empty")
+    parser.add_argument("--alone", action="store_true", help="measure picograd without PyTorch")
     arguments = parser.parse_args()
     names = arguments.only.split(",") if arguments.only else list(CALLS)
     libraries = ["picograd", *(["torch"] if find_spec("torch") and not arguments.alone else [])]

@@ -77,9 +77,9 @@ def page() -> str:
 
 
 def main() -> None:
-    """Writes the table."""
+    """Writes the table of kept networks into docs/performance.md."""
     PAGE.write_text(page())
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m bench.kept_networks")

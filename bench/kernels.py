@@ -112,7 +112,7 @@ def kernel_times() -> list[tuple[str, str, list[float], int]]:
 
 
 def main() -> None:
-    """Prints the times; what else is printed goes to standard error."""
+    """Prints the compile times of kernels as JSON; all other output goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.environ["PICOGRAD_CACHE"] = "off"  # nothing is found, and nothing is kept
@@ -120,4 +120,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m bench.kernels")

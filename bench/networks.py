@@ -107,11 +107,9 @@ def farthest(distance: Any, scale: Any) -> float:
 # ---- all of them ----
 @dataclass(frozen=True)
 class Arguments(turns.Arguments):
-    """Compares the trainings of `picograd train` with PyTorch's.
+    """Compares the trainings of `picograd train` with PyTorch's."""
 
-    json:  file that keeps the results
-    """
-
+    # File that keeps the results.
     json: Path | None = None
 
 
@@ -141,4 +139,4 @@ def main(arguments: Arguments) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments))
+    main(tyro.cli(Arguments, prog="python -m bench.networks"))

@@ -106,15 +106,13 @@ done:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Measures the overhead of plans.
+    """Measures the overhead of plans."""
 
-    threads:  of the plans
-    length:   multiplications one after the other in a piece of a kernel; 600 take about a microsecond
-    repeats:  runs of each plan
-    """
-
+    # Threads of the plans.
     threads: int = 2
+    # Dependent multiplications in a piece of a kernel; 600 take about a microsecond.
     length: int = 600
+    # Runs of each plan.
     repeats: int = 1000
 
 
@@ -220,4 +218,4 @@ def main(arguments: Arguments) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments))
+    main(tyro.cli(Arguments, prog="python -m bench.plans"))

@@ -70,15 +70,15 @@ def write_svg(figure: Figure, path: Path) -> None:
 
 
 def main(result: tyro.conf.Positional[Path], out: Path) -> None:
-    """Draws a run that was kept.
+    """Draws a kept run.
 
     Args:
-        result: a file of bench/results
-        out:    the SVG to write
+        result: file in bench/results
+        out: SVG file to write
     """
     record, figures = read_json(result)
     write_svg(draw(figures.steps, describe_source(record).strip("*")), out)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m bench.plots")

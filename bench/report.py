@@ -126,12 +126,12 @@ def describe_run(record: dict[str, Any]) -> str:
 
 
 def main(result: tyro.conf.Positional[Path], docs: Path | None = None, only: str = "") -> None:
-    """Shows the tables of a run that was kept; with --docs, writes them into that page.
+    """Shows the tables of a kept run; with --docs, writes them into that page.
 
     Args:
-        result: a file of bench/results
-        docs:   a page with markers, as docs/performance.md
-        only:   comma list of tables to write, of a run that measured some; all if empty
+        result: file in bench/results
+        docs: page with markers, such as docs/performance.md
+        only: comma list of the tables to write, for a run that measured only some; all if empty
     """
     _, figures = read_json(result)
     console = Console(width=max(Console().width, 200))
@@ -142,4 +142,4 @@ def main(result: tyro.conf.Positional[Path], docs: Path | None = None, only: str
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m bench.report")

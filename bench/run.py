@@ -38,9 +38,9 @@ STARTUP_WORKLOADS = ("mnist_b32", "gelu_16m", "nanogpt", "lstm")
 class Arguments:
     """Compares picograd with its peers."""
 
-    # Comma list of workloads, groups or first words of names; all if empty.
+    # Comma list of workloads, groups, or words with which names begin; all if empty.
     only: str = ""
-    # Comma list of variants, as picograd,picograd_eager,torch; all that are installed if empty.
+    # Comma list of variants, such as picograd,picograd_eager,torch; all installed ones if empty.
     frameworks: str = ""
     # Samples per framework and workload; 0 means 7, or 3 with --quick.
     repeats: int = 0
@@ -48,9 +48,9 @@ class Arguments:
     threads: int = 2
     # File that receives the raw samples.
     json: Path | None = None
-    # Few workloads, short samples.
+    # Measures few workloads, by short samples.
     quick: bool = False
-    # Fresh processes as well: start-up time and memory, deep networks, kernels compiled one by one.
+    # Also measures fresh processes: start-up time, memory, deep networks, kernels compiled one by one.
     startup: bool = True
 
 
@@ -145,4 +145,4 @@ def _by_framework(versions: dict[str, str]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments))
+    main(tyro.cli(Arguments, prog="python -m bench.run"))

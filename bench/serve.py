@@ -135,13 +135,13 @@ def compare(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.serve", description="The speed of a server for several clients.")
-    parser.add_argument("--variants", default=",".join(COMMANDS), help="comma list")
-    parser.add_argument("--clients", default="1,2,4,8", help="comma list of how many ask at once")
-    parser.add_argument("--questions", type=int, default=3, help="that each client asks")
-    parser.add_argument("--read", type=int, default=50, help="tokens of a question")
-    parser.add_argument("--written", type=int, default=48, help="tokens of an answer")
-    parser.add_argument("--threads", type=int, default=2)
+    parser = argparse.ArgumentParser("python -m bench.serve", description="Measures a server with several clients.")
+    parser.add_argument("--variants", default=",".join(COMMANDS), help="comma list of servers")
+    parser.add_argument("--clients", default="1,2,4,8", help="comma list of numbers of simultaneous clients")
+    parser.add_argument("--questions", type=int, default=3, help="questions of each client")
+    parser.add_argument("--read", type=int, default=50, help="number of tokens of a question")
+    parser.add_argument("--written", type=int, default=48, help="number of tokens of an answer")
+    parser.add_argument("--threads", type=int, default=2, help="threads of every server")
     compare(parser.parse_args())
 
 

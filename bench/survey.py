@@ -71,17 +71,15 @@ class Times:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Measures public operations beside PyTorch.
+    """Measures public operations beside PyTorch."""
 
-    only:   comma list of words, one of which a row has; all if empty
-    part:   i/n: every n-th row
-    above:  least ratio that is printed
-    json:   file that receives a line for each row
-    """
-
+    # Comma list; rows with one of these words are measured; all if empty.
     only: str = ""
+    # Every n-th row, from row i on, written i/n.
     part: str = "0/1"
+    # Smallest ratio of picograd's time to PyTorch's that is printed.
     above: float = 2.0
+    # File that receives a line for each row.
     json: Path | None = None
 
 
@@ -312,4 +310,4 @@ def main(arguments: Arguments) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments))
+    main(tyro.cli(Arguments, prog="python -m bench.survey"))

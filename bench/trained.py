@@ -130,11 +130,11 @@ def compare(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     """Reads the command line; does the work of one variant, or compares all."""
-    parser = argparse.ArgumentParser(prog="python -m bench.trained", description="A whole training beside PyTorch's.")
+    parser = argparse.ArgumentParser("python -m bench.trained", description="Compares a whole training with PyTorch's.")
     parser.add_argument("--variants", default="picograd,torch", help=f"comma list of {', '.join(VARIANTS)}")
-    parser.add_argument("--steps", type=int, default=SETTINGS.steps)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=SETTINGS.steps, help="steps of the training")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, in turns")
+    parser.add_argument("--threads", type=int, default=2, help="threads of every variant")
     parser.add_argument("--json", type=Path, help="file that receives every evaluation")
     parser.add_argument("--work", choices=VARIANTS, help="train as this variant, in this process")
     arguments = parser.parse_args()

@@ -216,10 +216,10 @@ def duration(seconds: float) -> str:
 
 
 def main(folders: tyro.conf.Positional[tuple[Path, ...]] = ()) -> None:
-    """Keeps runs and writes the page.
+    """Keeps runs of `picograd train` and writes docs/models.md.
 
     Args:
-        folders: of `picograd train`, each to be kept under its name
+        folders: folders of runs to keep, each under its own name
     """
     kept = PAGE.with_suffix("")
     for folder in folders:
@@ -228,4 +228,4 @@ def main(folders: tyro.conf.Positional[tuple[Path, ...]] = ()) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m bench.trainings")

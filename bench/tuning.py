@@ -66,4 +66,4 @@ def main(arguments: Arguments) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments))
+    main(tyro.cli(Arguments, prog="python -m bench.tuning"))

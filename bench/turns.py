@@ -168,15 +168,13 @@ def _start(module: str, framework: str, num_threads: int, variables: Mapping[str
 
 @dataclass(frozen=True)
 class Arguments:
-    """Measures kernels beside PyTorch's.
+    """Measures kernels beside PyTorch's."""
 
-    only:     comma list of first words of names; all if empty
-    threads:  for both frameworks
-    rounds:   of samples, of which the median is shown
-    """
-
+    # Comma list; names that begin with one of these words are measured; all if empty.
     only: str = ""
+    # Threads of both frameworks.
     threads: int = 2
+    # Rounds of samples, in turns; the table has the medians.
     rounds: int = 7
 
     def names(self, table: Mapping[str, Case]) -> list[str]:

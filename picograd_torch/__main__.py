@@ -65,8 +65,8 @@ def install() -> None:
 
 def main(arguments: list[str]) -> None:
     """Runs the program given as the first argument, with the other arguments."""
-    if not arguments:
-        sys.exit("usage: python -m picograd_torch program.py [arguments of the program]")
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.exit("usage: python -m picograd_torch PROGRAM.py [arguments of the program]")
     install()
     sys.argv = arguments
     sys.path.insert(0, str(Path(arguments[0]).resolve().parent))

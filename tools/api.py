@@ -204,11 +204,15 @@ def body(doc: str) -> str:
 
 
 def main(path: tyro.conf.Positional[Path] = PAGE) -> None:
-    """Writes the page to a file."""
+    """Writes the page of public names.
+
+    Args:
+      path: file to write
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page())
     print(path)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m tools.api")

@@ -257,7 +257,7 @@ def _log_erfc(low: Decimal, high: Decimal, middle: Decimal, count: int, bits: in
 
 
 def main() -> None:
-    """Prints every polynomial as codegen/passes/functions.py has it."""
+    """Fits every polynomial and prints it as in picograd/codegen/passes/functions.py."""
     for wanted in wanted_fits():
         coefficients, error = fit(wanted)
         ulps = error * 2 ** (24 if wanted.bits == 32 else 53)
@@ -266,4 +266,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m tools.fit_polynomials")

@@ -207,7 +207,11 @@ showBars();
 
 
 def main(train: bool = False) -> None:
-    """Writes the page, with the weights it has or, with `train`, new ones."""
+    """Writes the page of the course that invents names.
+
+    Args:
+      train: trains the network again, instead of keeping the weights of the page
+    """
     pg.manual_seed(0)
     model = network()
     if train:
@@ -219,4 +223,4 @@ def main(train: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m tools.names_page")

@@ -178,12 +178,12 @@ def put_in(page: Path, ran: Ran) -> None:
 
 
 def main(pages: tyro.conf.Positional[tuple[Path, ...]] = (), /, write: bool = False, inside: Path | None = None) -> int:
-    """Runs pages, all if none is named, one after the other, and returns the exit status.
+    """Runs the code of pages and compares its output with the page; returns the exit status.
 
     Args:
-      pages:   of Markdown
-      write:   puts what they print now into them, in place of comparing
-      inside:  a page that this process runs itself, for another that compares
+      pages:   Markdown files; all pages with code if empty
+      write:   writes the output into the page instead of comparing
+      inside:  one page to run in this process; used by the process that compares
     """
     if inside is not None:
         try:
@@ -209,4 +209,4 @@ def main(pages: tyro.conf.Positional[tuple[Path, ...]] = (), /, write: bool = Fa
 
 
 if __name__ == "__main__":
-    sys.exit(tyro.cli(main))
+    sys.exit(tyro.cli(main, prog="python -m tools.pages"))

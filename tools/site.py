@@ -83,7 +83,7 @@ if (location.protocol === "file:") window.Worker = class {
 
 
 def main() -> int:
-    """Builds the site, and returns the exit status of the builder."""
+    """Builds the site of all pages; returns the exit status of the builder."""
     pages = BUILD / "pages"
     shutil.rmtree(pages, ignore_errors=True)
     copy_pages(pages)
@@ -209,4 +209,4 @@ def settings(pages: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    sys.exit(tyro.cli(main))
+    sys.exit(tyro.cli(main, prog="python -m tools.site"))

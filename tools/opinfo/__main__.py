@@ -22,12 +22,12 @@ DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8"
 
 def main() -> None:
     """Reads the command line, checks, and prints a table."""
-    parser = argparse.ArgumentParser(description="PyTorch's table of operators against picograd.")
-    parser.add_argument("--op", action="append", help="a name of the table; may be given again (default: all)")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="default: all")
-    parser.add_argument("--dtype", action="append", choices=DTYPES, help="default: float32")
-    parser.add_argument("--samples", type=int, help="of each operator, at most")
-    parser.add_argument("--json", help="file for all rows, one a line")
+    parser = argparse.ArgumentParser("python -m tools.opinfo", description="Compares picograd with PyTorch's operators.")
+    parser.add_argument("--op", action="append", help="a name of the table; repeatable (default: all)")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="what to compare; repeatable (default: all)")
+    parser.add_argument("--dtype", action="append", choices=DTYPES, help="repeatable (default: float32)")
+    parser.add_argument("--samples", type=int, help="largest number of samples of each operator")
+    parser.add_argument("--json", help="file that receives all rows, one a line")
     options = parser.parse_args()
     rows = []
     with open(options.json or os.devnull, "w", encoding="utf-8") as file:
