@@ -22,15 +22,15 @@ VARIABLES: dict[str, tuple[str, str]] = {
     # name               default   meaning
     "PICOGRAD_DEVICE": ("CPU", f"device of new tensors: NUMPY, {', '.join(DEVICES)}"),
     "PICOGRAD_SHOW": ("", "comma list of stages to print: " + ", ".join(STAGES)),
-    "DEBUG": ("0", f"1..{len(STAGES)}: alias of PICOGRAD_SHOW, each step shows one stage more"),
-    "PICOGRAD_DUMP": ("", "folder that receives every stage of every kernel; a file put there overrides it"),
+    "DEBUG": ("0", f"1..{len(STAGES)}: alias of PICOGRAD_SHOW, each level shows one stage more"),
+    "PICOGRAD_DUMP": ("", "folder that receives every stage of every kernel; an edited source there is used instead"),
     "PICOGRAD_VERIFY": ("0", "1: check the spec after every pass (on in the tests)"),
     "PICOGRAD_CACHE": ("", "folder of the on-disk cache; 'off' or 0 turns it off (default: ~/.cache/picograd)"),
-    "PICOGRAD_CPU": ("native", "instructions of the CPU device: native, avx512, avx2, sse (x86-64-v4, v3, v2), read once"),
+    "PICOGRAD_CPU": ("native", "instructions of the CPU device, read once: native, avx512, avx2, sse (x86-64-v4, v3, v2)"),
     "PICOGRAD_THREADS": ("", "threads of the CPU device (default: the processors this process may use)"),
-    "PICOGRAD_QUIET": ("0", "1: no line on the terminal while kernels are compiled for longer than a second"),
+    "PICOGRAD_QUIET": ("0", "1: no progress line on the terminal when compiling takes more than a second"),
     "PICOGRAD_DATA": ("", "folder searched first for data sets"),
-    "PICOGRAD_PLAIN_SUMS": ("0", "1: convolutions sum a result's own products, one row of int8 as many, no cuBLASLt: slow"),
+    "PICOGRAD_PLAIN_SUMS": ("0", "1: each result sums its own products: no Winograd, warpgroups or cuBLASLt; slower"),
     "PICOGRAD_TUNE": ("0", "1: time the candidates of each kernel when it is compiled, and remember the winner"),
 }
 
@@ -72,7 +72,7 @@ def warn_of_settings(*checks: Callable[[], object]) -> None:
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in VARIABLES:
             own = ", ".join(known for known in VARIABLES if known.startswith(PREFIX))
-            warn_user(f"{name}: picograd reads no variable of this name. There are {own}.")
+            warn_user(f"{name}: picograd reads no variable of this name, only {own}.")
 
 
 def _count(text: str) -> int | None:
@@ -98,7 +98,7 @@ def shown_stages() -> frozenset[str]:
 def _stages(shown: str, level: str) -> frozenset[str]:
     named = {part.strip() for part in shown.split(",") if part.strip()}
     for name in sorted(named - {*STAGES}):
-        raise ArgumentError(f"PICOGRAD_SHOW={name}: there is no such stage; the stages are {', '.join(STAGES)}.")
+        raise ArgumentError(f"PICOGRAD_SHOW={name} is not a stage; the stages are {', '.join(STAGES)}.")
     # Other programs read DEBUG too: a value that is not a number is meant for them.
     return frozenset(named | set(STAGES[: _count(level) or 0]))
 
@@ -123,7 +123,7 @@ def processor() -> str:
     """
     chosen = setting("PICOGRAD_CPU").lower()
     if chosen not in PROCESSORS:
-        raise ArgumentError(f"PICOGRAD_CPU={chosen}: there is no such processor; there are {', '.join(PROCESSORS)}.")
+        raise ArgumentError(f"PICOGRAD_CPU={chosen}: this is not a processor; the processors are {', '.join(PROCESSORS)}.")
     return chosen
 
 

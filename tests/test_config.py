@@ -53,7 +53,7 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch):
 
 def test_a_stage_that_does_not_exist_is_named(monkeypatch):
     monkeypatch.setenv("PICOGRAD_SHOW", "program, kernels")
-    with pytest.raises(ArgumentError, match="PICOGRAD_SHOW=kernels: there is no such stage; the stages are graph, "):
+    with pytest.raises(ArgumentError, match="PICOGRAD_SHOW=kernels is not a stage; the stages are graph, "):
         shown_stages()
 
 
@@ -93,13 +93,13 @@ def test_a_name_that_is_no_variable_gives_a_warning(monkeypatch, recwarn):
     config.warn_of_settings()
     assert not recwarn.list
     monkeypatch.setenv("PICOGRAD_CASHE", "off")
-    with pytest.warns(UserWarning, match=r"PICOGRAD_CASHE: picograd reads no variable of this name\. There are P"):
+    with pytest.warns(UserWarning, match=r"PICOGRAD_CASHE: picograd reads no variable of this name, only P"):
         config.warn_of_settings()
 
 
 BAD = {
-    "PICOGRAD_SHOW": "PICOGRAD_SHOW=foo: there is no such stage", "PICOGRAD_THREADS": "PICOGRAD_THREADS=foo: must be a pos",
-    "PICOGRAD_CPU": "PICOGRAD_CPU=foo: there is no such processor", "PICOGRAD_DEVICE": "FOO: there is no device of that",
+    "PICOGRAD_SHOW": "PICOGRAD_SHOW=foo is not a stage", "PICOGRAD_THREADS": "PICOGRAD_THREADS=foo: must be a pos",
+    "PICOGRAD_CPU": "PICOGRAD_CPU=foo: this is not a processor", "PICOGRAD_DEVICE": "FOO: there is no device of that",
     "PICOGRAD_FOO": "PICOGRAD_FOO: picograd reads no variable of this", "PICOGRAD_TUNE": "PICOGRAD_TUNE=foo: must be 0",
     "PICOGRAD_VERIFY": "PICOGRAD_VERIFY=foo: must be 0 or 1", "PICOGRAD_QUIET": "PICOGRAD_QUIET=foo: must be 0 or 1",
     "PICOGRAD_PLAIN_SUMS": "PICOGRAD_PLAIN_SUMS=foo: must be 0 or 1",

@@ -276,7 +276,7 @@ def has_custom_gradient(call: Op) -> bool:
 def custom_reverse(call: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
     """Returns the gradients of the arguments that are needed: one CALL of the user's backward body."""
     made = custom_gradient(call.arg)
-    assert made is not None, f"{call} has no gradient of its own"
+    assert made is not None, f"{call} has no gradient that a user wrote"
     if made.backward is None:
         return call.src[-1].arg.gradients(call, grads, needed)
     by_user = {number: grad for number, grad in grads.items() if number < made.num_results}
@@ -308,9 +308,9 @@ def _pulled(call: Op, made: CustomGradient, grads: Mapping[int, Op], slot: int) 
 def custom_forward(call: Op, parts: Sequence[Op | None], rules: PatternMatcher) -> list[Op | None]:
     """Returns the tangents of the results."""
     made = custom_gradient(call.arg)
-    assert made is not None, f"{call} has no gradient of its own"
+    assert made is not None, f"{call} has no gradient that a user wrote"
     if made.backward is None:
-        fact = "jvp: a function of the user's read values, so no graph of its gradient is there to derive it from."
+        fact = "jvp: a function of the user's read values, so there is no graph of its gradient to derive the tangent from."
         raise GradientError(fact, hint="backward(), or grad(outputs, inputs).")
     roots = call.arg.src
     moving = [(i, part) for i, part in enumerate(parts) if part is not None]

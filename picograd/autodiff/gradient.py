@@ -49,7 +49,7 @@ def gradient(
     <ADD float32 ()>
     """
     if seed.shape != root.shape:
-        raise GradientError(f"backward: the gradient given has shape {seed.shape}, the result {root.shape}.")
+        raise GradientError(f"backward: a gradient of shape {seed.shape} was given for a result of shape {root.shape}.")
     return reverse({root: seed}, set(leaves), rules, constant)
 
 
@@ -71,7 +71,7 @@ def jvp(roots: Iterable[Op], tangents: Mapping[Op, Op], rules: PatternMatcher = 
     """
     for op, tangent in tangents.items():
         if tangent.shape != op.shape or tangent.dtype is not op.dtype:
-            raise GradientError(f"jvp: the tangent is {tangent.dtype} {tangent.shape}, its Op {op.dtype} {op.shape}.")
+            raise GradientError(f"jvp: a tangent is {tangent.dtype} {tangent.shape}, its Op {op.dtype} {op.shape}.")
     return forward(list(roots), tangents, rules)
 
 

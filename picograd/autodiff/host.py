@@ -265,7 +265,7 @@ def gammaincc_grad(grad: Op, out: Op) -> Op:
 
 def order_grad(grad: Op, out: Op) -> Op:
     """Refused, as in PyTorch: the derivative by the order is not an elementary function."""
-    raise GradientError(f"backward: {out.arg.name} has no gradient by its order.", "detach() the order.", line_of(out))
+    raise GradientError(f"backward: {out.arg.name} has no gradient by its order.", ".detach() the order.", line_of(out))
 
 
 GRADIENTS: dict[str, tuple[SourceRule | None, ...]] = {

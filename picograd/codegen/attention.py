@@ -245,10 +245,10 @@ def _placed(nest: Nest, matrix_at: MatrixAt) -> dict[int, HeadsMatrix]:
     ((slot, value), *others) = nest.outputs
     pieces = _pieces(value)
     if others or sum(piece.numel for piece, _ in pieces) != value.numel:
-        raise NotPlain("not each element comes from one result")
+        raise NotPlain("an element does not come from exactly one result")
     at = {piece.arg[0]: (flatten(coords, value.shape), piece.shape) for piece, coords in pieces}
     if len(at) < len(pieces) or any(len(shape) != 4 for _, shape in at.values()):
-        raise NotPlain("a result is there twice, or has other axes")
+        raise NotPlain("a result occurs twice, or does not have four axes")
     return {result: matrix_at(slot, index, shape) for result, (index, shape) in at.items()}
 
 
@@ -297,7 +297,7 @@ def matrix_at(slot: int, index: Dim, shape: Shape) -> HeadsMatrix:
     axes = placeholders(shape)
     *steps, step = [terms.get(axis, 0) if isinstance(axis, Op) else 0 for axis in axes]
     if not terms.keys() <= {*axes} or step != 1:
-        raise NotPlain("its rows or elements do not lie at equal distances")
+        raise NotPlain("its rows or elements are not strided")
     return HeadsMatrix(slot, offset, (steps[0], steps[1], steps[2]))
 
 

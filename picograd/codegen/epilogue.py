@@ -94,7 +94,7 @@ def why_no_epilogue(nest: Nest) -> str | None:
         if op.code in NOT_HERE:
             return f"its epilogue has a {op.code.name}"
     if any(not _is_read_along(load, Values(nest).marks[-1]) for load in Values(nest).of_columns):
-        return "its epilogue reads a matrix across"
+        return "its epilogue reads a transposed matrix"
     return None
 
 

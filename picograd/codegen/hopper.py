@@ -108,13 +108,13 @@ def why_not(product: PlainProduct, params: tuple[Param, ...]) -> str | None:
         return f"a row of its result has {product.n * out_itemsize} bytes"
     for matrix in (product.a, product.b):
         if any(each * itemsize % PIECE_NBYTES for each in (matrix.offset, *_strides(matrix, product.batch))):
-            return "rows of an operand do not begin at multiples of 16 bytes"
+            return "rows of an operand do not start at multiples of 16 bytes"
     for slot in (product.a.slot, product.b.slot, product.out):
         param = params[slot]
         if not isinstance(param.numel, int) or param.numel >= ELEMENTS_MAX or param.nbytes % PIECE_NBYTES:
-            return "a parameter is too large, or ends between multiples of 16 bytes"
+            return "a parameter is too large, or its bytes are not a multiple of 16"
     if product.epilogue != Epilogue():
-        return "its epilogue is a library's"
+        return "its epilogue is one that a library computes"
     return None
 
 
@@ -335,10 +335,10 @@ def _check(anchor: Op, kernel: Kernel, target: Target) -> None:
     _, _, T, S, D, E = lengths(anchor)
     most = FEATURES_MAX if anchor.code is OpCode.ATTENTION else GRADIENT_FEATURES_MAX
     if not all(FEATURES_MIN <= each <= most and each % PIECE_ELEMENTS == 0 for each in (D, E)):
-        raise NotPlain(f"it has {D} features, and values of {E}")
+        raise NotPlain(f"it has {D} features, and values of {E} features")
     is_wide_grad = anchor.code is OpCode.ATTENTION_GRAD and max(D, E) > SWIZZLED
     if arg.soft_cap and (arg.dropout or (arg.window and is_wide_grad)):
-        raise NotPlain("registers do not hold a cap with dropout, nor one with a window in gradients of many features")
+        raise NotPlain("registers cannot hold a cap with dropout, or a cap with a window in gradients of many features")
     if min(T, S) < ROWS_MIN or parts_of(anchor, target) is not None:
         raise NotPlain("it has few queries or keys")
     for value in (*anchor.src, anchor):
@@ -353,7 +353,7 @@ def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
     shapes = {value.arg: value.shape for _, value in nest.outputs}
     needed = range(1) if anchor.code is OpCode.ATTENTION else range(3)
     if not slots.keys() >= {*needed} or any(value.code is not OpCode.OUTPUT for _, value in nest.outputs):
-        raise NotPlain("its averages are not asked for, or not all of its gradients")
+        raise NotPlain("its averages, or some of its gradients, are not requested")
     params, before, operands = [*kernel.params], [], []
 
     def stored(operand: Op) -> Op:
@@ -406,7 +406,7 @@ def _numbers_of(operand: Op) -> HeadNumbers:
     terms, offset = affine(from_op(value.src[1] if is_read else value))
     axes = [placeholder(axis, extent) for axis, extent in enumerate(known_numbers(operand.shape))]
     if not terms.keys() <= {*axes}:
-        raise NotPlain("numbers of heads are computed")
+        raise NotPlain("the numbers of the draws' heads are computed")
     batch, head = (terms.get(axis, 0) for axis in axes)
     return HeadNumbers(value.src[0].arg[0] if is_read else None, offset, (batch, head))
 
@@ -426,9 +426,9 @@ def _matrix_at(slot: int, index: Dim, shape: Shape, params: Sequence[Param]) -> 
     strides = [alone if extent == 1 else each for extent, each in zip(extents, matrix.strides)]
     count = params[slot].numel
     if matrix.offset % PIECE_ELEMENTS or any(each <= 0 or each % PIECE_ELEMENTS for each in strides):
-        raise NotPlain("rows of an operand do not begin at multiples of 16 bytes")
+        raise NotPlain("rows of an operand do not start at multiples of 16 bytes")
     if not isinstance(count, int) or count >= ELEMENTS_MAX or count % PIECE_ELEMENTS:
-        raise NotPlain("a parameter is too large, or ends between multiples of 16 bytes")
+        raise NotPlain("a parameter is too large, or its bytes are not a multiple of 16")
     return replace(matrix, strides=(strides[0], strides[1], strides[2]))
 
 

@@ -232,7 +232,7 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         expected, value = known[op]
         for dim, coord, own in zip(op.shape, coords, expected):
             if dim != 1 and coord != own:  # symbolic lengths may be equal without a proof
-                raise UnsupportedOp(f"{op} is asked for at {coords}, but the nest computes it at {expected}.")
+                raise UnsupportedOp(f"{op} is requested at {coords}, but the nest computes it at {expected}.")
         return value
     if op.code is OpCode.PARAM:
         memory = Op(OpCode.PARAM, op.dtype, (), (op.arg[0], (numel(op.shape),)))  # as `emit` declares it

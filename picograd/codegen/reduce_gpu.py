@@ -508,7 +508,7 @@ def _team_of_both(rows: Rows, num_sums: int, target: Target) -> Team | None:
 def emit_reduce_both_gpu(joint: Both, build: Builder, target: Target) -> None:
     """Writes rows, and for each block of them a line of column sums."""
     team = _team_of_both(joint.rows, len(joint.sums), target)
-    assert team is not None, "these rows have a walk with their columns"
+    assert team is not None, "rows of this kind are walked together with their columns"
     _TeamRowsAndColumns(joint, team, build, target).emit()
 
 
@@ -552,7 +552,7 @@ class _TeamRowsAndColumns(_TeamRows):
 
     @property
     def team_steps(self) -> int:
-        assert self.team.steps is not None, "a team that has totals of its columns has its row in registers"
+        assert self.team.steps is not None, "a team with totals of columns holds its row in registers"
         return self.team.steps
 
     def each_column(self, body: Callable[[Dim], None]) -> None:

@@ -316,7 +316,7 @@ class _Draft:
         own = self._params[: len(self._kernel.params)]
         needed, held = _nbytes(self._params[len(own) :]) - _nbytes(self._of_launches), _nbytes(own)
         if needed > BETWEEN_RATIO_MAX * held:
-            raise NotPlain(f"{needed} bytes would be stored in between, where its own are {held}")
+            raise NotPlain(f"{needed} bytes would be stored in between, more than {BETWEEN_RATIO_MAX} times its own {held}")
         kernel = Kernel(f"{self._kernel.name}_split", tuple(self._params), (), tuple(phases))
         return Cut(kernel, int(bool(self._before)))
 
@@ -376,7 +376,7 @@ def _in_parts(draft: _Draft, nest: Nest, parts: int) -> Split:
     plain = replace(product_of(Nest(nest.kind, whole.shape, (), whole, ((0, whole),))), parts=parts)
     length = plain.steps * plain.step
     if (parts - 1) * length >= k:
-        raise NotPlain(f"K of {k} has less than {parts} parts")
+        raise NotPlain(f"K of {k} is too short for {parts} parts")
     left, right = pad_axis(left, 1, 0, parts * length - k), pad_axis(right, 0, 0, parts * length - k)
     left = permute(reshape(left, (m, parts, length)), (1, 0, 2))
     right = reshape(right, (parts, length, n))
@@ -465,7 +465,7 @@ def matrix_of(operand: Op, dtype: DType, name: str) -> Matrix:
     if load.code is not OpCode.LOAD or load.dtype is not dtype:
         raise NotPlain(f"{name} is computed")
     if len(load.src) > 2:
-        raise NotPlain(f"{name} has zeros around it")
+        raise NotPlain(f"{name} is padded with zeros")
     return matrix_at(load, known_numbers(operand.shape), name)
 
 
@@ -475,12 +475,12 @@ def matrix_at(load: Op, extents: Sequence[int], name: str) -> Matrix:
     *outer, rows, columns = extents
     axes = [placeholder(axis, extent) for axis, extent in enumerate(extents)]
     if not terms.keys() <= {*axes}:
-        raise NotPlain(f"{name} does not lie at equal distances")
+        raise NotPlain(f"{name} is not strided")
     *outer_steps, row_step, column_step = [terms.get(axis, 0) for axis in axes]
-    lies = _layout_of(rows, columns, row_step, column_step)
-    if lies is None:
-        raise NotPlain(f"{name} has neither rows nor columns side by side")
-    return Matrix(load.src[0].arg[0], offset, *lies, _batch_stride(outer, outer_steps, name))
+    layout = _layout_of(rows, columns, row_step, column_step)
+    if layout is None:
+        raise NotPlain(f"{name} has no contiguous rows or columns")
+    return Matrix(load.src[0].arg[0], offset, *layout, _batch_stride(outer, outer_steps, name))
 
 
 def _layout_of(rows: int, columns: int, row_step: int, column_step: int) -> tuple[int, bool] | None:
@@ -504,12 +504,12 @@ def _batch_stride(extents: Sequence[int], steps: Sequence[int], name: str) -> in
     """Returns the distance between two matrices of a batch of any axes; raises NotPlain."""
     axes = [(extent, step) for extent, step in zip(extents, steps) if extent > 1]
     if any(outer[1] != inner[1] * inner[0] for outer, inner in zip(axes, axes[1:])) or any(step < 0 for _, step in axes):
-        raise NotPlain(f"the batch of {name} does not lie at equal distances")
+        raise NotPlain(f"the matrices of {name} are not at equal distances")
     return axes[-1][1] if axes else 0
 
 
 # ---- epilogues of a library ----
-MORE = "more is computed than the product"
+MORE = "it computes more than the product"
 
 
 def epilogue_of(value: Op, anchor: Op) -> Epilogue:

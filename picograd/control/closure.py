@@ -33,13 +33,13 @@ from picograd.tensor.unasked import differentiable_cells
 
 # Functions whose result's length depends on values -> that part of it. They read a value, but do not return one.
 WITH_LENGTHS_OF_VALUES = {
-    "bincount": "where the greatest number n is known: pg.zeros(n + 1).index_add(0, x, pg.ones(len(x))).",
-    "index": "pg.where(mask, x, 0) keeps the shape; x[mask] has as many elements as values say.",
-    "masked_select": "pg.where(mask, x, 0) keeps the shape; the result has as many elements as values say.",
-    "nonzero": "pg.where(x != 0, ...) keeps the shape; there are as many places as values say.",
-    "one_hot": "say how many classes there are: one_hot(x, num_classes=n).",
-    "repeat_interleave": "say how long the result is: repeat_interleave(x, repeats, output_size=n).",
-    "unique": "call it before, and give its result as an argument: it has as many elements as values say.",
+    "bincount": "if the greatest number n is known: pg.zeros(n + 1).index_add(0, x, pg.ones(len(x))).",
+    "index": "pg.where(mask, x, 0) keeps the shape; the length of x[mask] depends on values.",
+    "masked_select": "pg.where(mask, x, 0) keeps the shape; the length of the result depends on values.",
+    "nonzero": "pg.where(x != 0, ...) keeps the shape; the number of places depends on values.",
+    "one_hot": "give the number of classes: one_hot(x, num_classes=n).",
+    "repeat_interleave": "give the length of the result: repeat_interleave(x, repeats, output_size=n).",
+    "unique": "call it before, and pass its result as an argument: its length depends on values.",
 }
 
 
@@ -194,7 +194,7 @@ class BodyTrace(FunctionTrace):
     def check_returned(self, returned: Iterable[Tensor]) -> None:
         """Raises JitError if a tensor that the function made outlives it without being returned."""
         hint = "return it, or write it in place to a Tensor made before."
-        self.check_kept(returned, "each step makes another one.", hint)
+        self.check_kept(returned, "each step makes a new one.", hint)
 
 
 def stand_in(dtype: DType, shape: Shape, device: str | None, needs_grad: bool) -> Op:
@@ -249,7 +249,7 @@ def close(watch: BodyTrace, roots: Sequence[Op], first: Sequence[Op], last: Sequ
         if op.code is OpCode.LEAF and cut.place[op] is Side.INSIDE:
             if isinstance(op.arg, LeafNumber) and op.arg.hooks:
                 fact = f"{watch.transform}: {watch.function} registers a hook on a tensor of shape {op.shape} that it made;"
-                raise JitError(f"{fact} no gradient would go through it.", f"call it without {watch.transform}.")
+                raise JitError(f"{fact} no gradient would reach the hook.", f"do not use {watch.transform}.")
             became[op] = became[op.src[0]]
         elif cut.place[op] is Side.ANYWHERE:
             became[op] = cut.true[op]
@@ -289,7 +289,7 @@ class _Cut:
         if Side.INSIDE in places:
             if op.code is OpCode.COPY:
                 raise DeviceError(
-                    f"a value of shape {op.shape} is copied to {op.arg} inside a body, which runs on one device.",
+                    f"a value of shape {op.shape} is copied to {op.arg} inside a body; a body runs on one device.",
                     hint="copy it before, or return it and copy it afterwards.",
                     line=line_of(op),
                 )

@@ -271,7 +271,7 @@ class _Applied:
         self.written = self._written(inside, stands, returned.tensors)
         if returned.others or not roots:
             fact = f"{self.name}.apply: forward must return a Tensor or a tuple of them."
-            raise ArgumentError(fact, "what is not a Tensor is computed beside it; ctx.name = value keeps it for backward.")
+            raise ArgumentError(fact, "return Tensors only; ctx.name = value keeps other values for backward.")
         self._check(watch, [*returned.tensors, *inside, *saved, *self.context.constant], "forward")
         closed = close(watch, [*roots, *kept], stands)
         constant = {i for i, tensor in enumerate(returned.tensors) if any(tensor is c for c in self.context.constant)}
@@ -300,7 +300,7 @@ class _Applied:
             if tensor.cell.op is not op or any(tensor is one for one in self.context.dirty):
                 number = next((i for i, result in enumerate(results) if result is tensor), None)
                 if number is None:
-                    fact = f"autograd.Function: forward of {self.name} writes to argument {place}, and does not return it."
+                    fact = f"autograd.Function: forward of {self.name} writes to argument {place} and does not return it."
                     raise JitError(fact, "return it, or the new value instead.")
                 found[number] = place
         return found
@@ -420,7 +420,7 @@ class _Applied:
         if len(given) < len(self.args) or any(more is not None for more in given[len(self.args) :]):
             raise ArgumentError(
                 f"{self.name}.apply: backward returned {len(given)} gradients, forward got {len(self.args)} arguments.",
-                "return one for each, None where there is none.",
+                "return one for each argument, None for those without a gradient.",
             )
         found: list[tuple[int, Tensor]] = []
         for i, place in enumerate(self.places):
@@ -428,13 +428,13 @@ class _Applied:
             if tensor is None or not self.start[i].dtype.is_float:
                 continue
             if not isinstance(tensor, Tensor):
-                raise ArgumentError(f"{self.name}.apply: backward returned {tensor!r}, no Tensor, for argument {place}.")
+                raise ArgumentError(f"{self.name}.apply: backward returned {tensor!r}, not a Tensor, for argument {place}.")
             if tensor.op.shape != self.start[i].shape and _expands(self.start[i].shape, tensor.op.shape):
                 tensor = tensor.sum_to_size(self.start[i].shape)
             if tensor.op.shape != self.start[i].shape:
                 raise ShapeError(
                     f"{self.name}.apply: backward returned a gradient of shape {tensor.op.shape} for argument {place},"
-                    f" {described(self.start[i])}."
+                    f" which is {described(self.start[i])}."
                 )
             found.append((i, tensor))
         return found

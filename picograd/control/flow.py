@@ -99,8 +99,8 @@ def while_loop(
     """
     if trace.get() is not None:
         raise JitError(
-            "while_loop: only a value tells how many steps there are, and nothing is computed inside jit.",
-            hint="pg.scan(function, init, length=most), with pg.where for steps that are over.",
+            "while_loop: the number of steps depends on a value, and jit computes no value while it traces.",
+            hint="pg.scan(function, init, length=most), with pg.where for the steps after the last one.",
         )
     carried = tuple(carried_inputs)
     while cond_fn(*carried):
@@ -198,14 +198,14 @@ class Scan(Struct):
     def _steps(self, length: int | None) -> Dim:
         """Returns the number of steps, which `length` and all of xs must agree on."""
         if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 0):
-            raise ArgumentError(f"{self.transform}: length must be a count of steps, got {length!r}.")
+            raise ArgumentError(f"{self.transform}: length must be a number of steps, got {length!r}.")
         found: Dim | None = length
         source = "length"
         for tensor, name in zip(self.xs.tensors, self.xs.names):
             shape = tensor.op.shape
             if not shape:
                 raise ArgumentError(
-                    f"{self.transform}: {name} has no axis to run along, its shape is ().", f"pass {name}.reshape(1)."
+                    f"{self.transform}: {name} of shape () has no axis of steps.", f"pass {name}.reshape(1)."
                 )
             if found is None:
                 found, source = shape[0], name
@@ -215,7 +215,7 @@ class Scan(Struct):
                     f" {shape[0]} rows."
                 )
         if found is None:
-            raise ArgumentError(f"{self.transform}: without xs nothing says how many steps there are.", "length=10")
+            raise ArgumentError(f"{self.transform}: the number of steps is unknown: give xs or length.", "length=10")
         return found
 
     # ---- tracing ----
@@ -272,7 +272,7 @@ class Scan(Struct):
             if not isinstance(returned, tuple) or len(returned) != 2:
                 raise ArgumentError(
                     f"{self.transform}: {name} must return (carry, y), got {type(returned).__name__}.",
-                    "return carry, None    where a step has no result.",
+                    "return carry, None    if a step has no result.",
                 )
             carry, y = take(returned[0], "carry"), take(returned[1], "y")
             self._check_carry(carry, name)
@@ -308,9 +308,9 @@ class Scan(Struct):
             old = before.get(number)
             if old is not None and grad is not old and old.cell in watch.before:
                 raise JitError(
-                    f"{self.transform}: {watch.function} reads the gradient of shape {old.shape} that there was before,"
+                    f"{self.transform}: {watch.function} reads a gradient of shape {old.shape} from before the loop,"
                     " which later steps would not find.",
-                    "optimizer.zero_grad() before, or at the start of each step.",
+                    "call optimizer.zero_grad() before, or at the start of each step.",
                 )
 
     # ---- the LOOP ----
@@ -394,7 +394,7 @@ def accumulate(loss_function: Callable[..., Tensor], *batches: Any) -> Tensor:
     """
     taken = take(batches, name_of(loss_function))
     if not taken.tensors or not taken.tensors[0].shape or taken.tensors[0].shape[0] == 0:
-        raise ArgumentError("accumulate: needs small batches stacked along a first axis, at least one.")
+        raise ArgumentError("accumulate: needs at least one small batch, stacked along a first axis.")
     count = taken.tensors[0].shape[0]
 
     def step(carry: None, parts: Any) -> tuple[None, Tensor]:

@@ -103,7 +103,7 @@ COMPILED = (
 )  # fmt: skip
 REFUSED: dict[str, tuple[Form, str]] = {
     "a gather": (lambda: product().float() + F.embedding(Tensor(np.arange(M) % 5), whole(5, N).realize()), "has a "),
-    "a matrix across": (lambda: product() + held(N, M).T, "reads a matrix across"),
+    "a matrix across": (lambda: product() + held(N, M).T, "reads a transposed matrix"),
 }
 
 

@@ -87,9 +87,9 @@ TAKEN: dict[str, tuple[Form, Matrix, Matrix, tuple[int, int, int, int], str]] = 
 LEFT, RIGHT = "the left operand", "the right operand"
 REFUSED: dict[str, tuple[Form, str]] = {
     "two results": (lambda: (lambda y: (y.exp(), y.sin()))(held(8, 6) @ held(6, 10)), "it has several results"),
-    "an activation": (lambda: (held(8, 6) @ held(6, 10)).tanh(), "more is computed than the product"),
+    "an activation": (lambda: (held(8, 6) @ held(6, 10)).tanh(), "it computes more than the product"),
     "a wider result": (
-        lambda: (held(8, 6, dtype=pg.float16) @ held(6, 10, dtype=pg.float16)).float(), "more is computed than the product",
+        lambda: (held(8, 6, dtype=pg.float16) @ held(6, 10, dtype=pg.float16)).float(), "it computes more than the product",
     ),
     "a narrower result": (lambda: (held(8, 6) @ held(6, 10)).half(), "its result is float16"),
     "one operand widened": (
@@ -98,19 +98,19 @@ REFUSED: dict[str, tuple[Form, str]] = {
     "an operand's activation": (lambda: held(8, 6).relu() @ held(6, 10), f"{LEFT} is computed"),
     "an operand's cast": (lambda: held(8, 6) @ held(6, 10, dtype=pg.float16).float(), f"{RIGHT} is computed"),
     "padding": (lambda: held(8, 4).pad((1, 1)) @ held(6, 10), f"{LEFT} is computed"),
-    "a backward step": (lambda: held(8, 6).flip(0) @ held(6, 10), f"{LEFT} has neither rows nor columns side by side"),
-    "two steps": (lambda: held(8, 12)[:, ::2] @ held(6, 10), f"{LEFT} has neither rows nor columns side by side"),
-    "one row for all": (lambda: held(1, 6).expand(8, 6) @ held(6, 10), f"{LEFT} has neither rows nor columns side by side"),
-    "windows": (lambda: held(13).unfold(0, 6, 1) @ held(6, 10), f"{LEFT} does not lie at equal distances"),
+    "a backward step": (lambda: held(8, 6).flip(0) @ held(6, 10), f"{LEFT} has no contiguous rows or columns"),
+    "two steps": (lambda: held(8, 12)[:, ::2] @ held(6, 10), f"{LEFT} has no contiguous rows or columns"),
+    "one row for all": (lambda: held(1, 6).expand(8, 6) @ held(6, 10), f"{LEFT} has no contiguous rows or columns"),
+    "windows": (lambda: held(13).unfold(0, 6, 1) @ held(6, 10), f"{LEFT} is not strided"),
     "taken rows": (
         lambda: held(9, 6)[Tensor([1, 3], device="NUMPY").realize()] @ held(6, 10),
-        f"{LEFT} does not lie at equal distances",
+        f"{LEFT} is not strided",
     ),
     "heads of a batch": (
-        lambda: held(2, 8, 3, 6).transpose(1, 2) @ held(2, 3, 6, 9), f"the batch of {LEFT} does not lie at equal distances",
+        lambda: held(2, 8, 3, 6).transpose(1, 2) @ held(2, 3, 6, 9), f"the matrices of {LEFT} are not at equal distances",
     ),
     "rows of a wider matrix": (
-        lambda: held(4, 3, 6)[:, :2].reshape(8, 6) @ held(6, 10), f"{LEFT} does not lie at equal distances",
+        lambda: held(4, 3, 6)[:, :2].reshape(8, 6) @ held(6, 10), f"{LEFT} is not strided",
     ),
     "float64": (lambda: held(8, 6, dtype=pg.float64) @ held(6, 10, dtype=pg.float64), "its dtype is float64"),
     "int32": (lambda: held(8, 6, dtype=pg.int32) @ held(6, 10, dtype=pg.int32), "its dtype is int32"),

@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[Form, str]] = {
     ),
     "what grows on its way": (
         lambda: held(64, 1) * held(1, 64) @ held(64, 2),
-        "16384 bytes would be stored in between, where its own are 1536",
+        "16384 bytes would be stored in between, more than 2 times its own 1536",
     ),
 }  # fmt: skip
 

@@ -92,7 +92,7 @@ def test_steps_rows_threads_and_haste_have_the_same_bits(generation: str, tmp_pa
 
 def test_a_generation_that_the_host_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_CPU", "avx1024")
-    with pytest.raises(ArgumentError, match="PICOGRAD_CPU=avx1024: there is no such processor; there are native"):
+    with pytest.raises(ArgumentError, match="PICOGRAD_CPU=avx1024: this is not a processor; the processors are native"):
         host_target.__wrapped__()
 
 

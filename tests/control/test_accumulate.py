@@ -38,7 +38,7 @@ def test_accumulate_is_one_loop(rng: np.random.Generator) -> None:
 
 
 def test_accumulate_needs_small_batches() -> None:
-    with pytest.raises(ArgumentError, match=r"accumulate: needs small batches stacked along a first axis, at least one\."):
+    with pytest.raises(ArgumentError, match=r"accumulate: needs at least one small batch, stacked along a first axis\."):
         pg.accumulate(lambda x: x.sum(), Tensor.zeros(0, 2))
 
 

@@ -60,4 +60,4 @@ def test_while_loop_goes_on_while_the_condition_holds() -> None:
         pg.while_loop(lambda a, b: True, lambda a, b: a, (1, 2))
     with pytest.raises(pg.JitError) as told:
         pg.jit(lambda x: pg.while_loop(lambda x: x < 3, lambda x: (x + 1,), (x,)))(pg.tensor(0))
-    assert told.value.hint == "pg.scan(function, init, length=most), with pg.where for steps that are over."
+    assert told.value.hint == "pg.scan(function, init, length=most), with pg.where for the steps after the last one."

@@ -240,11 +240,11 @@ def test_what_is_refused() -> None:
     with pytest.raises(pg.ArgumentError) as error:
         Short.apply(Tensor([1.0]), 2)
     assert error.value.fact == "Short.apply: backward returned 1 gradients, forward got 2 arguments."
-    assert error.value.hint == "return one for each, None where there is none."
+    assert error.value.hint == "return one for each argument, None for those without a gradient."
     with pytest.raises(pg.ShapeError) as wrong:
         Wrong.apply(Tensor([1.0, 2.0]))
     assert wrong.value.fact == (
-        "Wrong.apply: backward returned a gradient of shape () for argument 0, float32 of shape (2,)."
+        "Wrong.apply: backward returned a gradient of shape () for argument 0, which is float32 of shape (2,)."
     )
     with pytest.raises(pg.ArgumentError, match="Wrong.apply: forward must return a Tensor or a tuple of them"):
         Wrong.apply(Tensor(1.0))

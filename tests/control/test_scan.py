@@ -381,12 +381,12 @@ def test_lengths_that_differ_are_named() -> None:
     )
     fails(
         ArgumentError,
-        "scan: without xs nothing says how many steps there are.\n  hint: length=10",
+        "scan: the number of steps is unknown: give xs or length.\n  hint: length=10",
         lambda: pg.scan(step, None),
     )
     fails(
         ArgumentError,
-        "scan: xs has no axis to run along, its shape is ().\n  hint: pass xs.reshape(1).",
+        "scan: xs of shape () has no axis of steps.\n  hint: pass xs.reshape(1).",
         lambda: pg.scan(step, None, Tensor(1.0)),
     )
 
@@ -421,7 +421,7 @@ def test_a_tensor_that_is_kept_is_refused() -> None:
 
     fails(
         JitError,
-        "scan: step keeps a tensor of shape () that it made; each step makes another one.\n"
+        "scan: step keeps a tensor of shape () that it made; each step makes a new one.\n"
         "  hint: return it, or write it in place to a Tensor made before.",
         lambda: pg.scan(step, Tensor(0.0), Tensor([1.0])),
     )
@@ -433,7 +433,7 @@ def test_a_step_that_returns_no_pair_is_refused() -> None:
 
     fails(
         ArgumentError,
-        "scan: step must return (carry, y), got Tensor.\n  hint: return carry, None    where a step has no result.",
+        "scan: step must return (carry, y), got Tensor.\n  hint: return carry, None    if a step has no result.",
         lambda: pg.scan(step, Tensor(0.0), Tensor([1.0])),
     )
 

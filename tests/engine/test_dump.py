@@ -1,4 +1,4 @@
-"""PICOGRAD_DUMP: every kernel has a folder of its own, and a file put there overrides the stage."""
+"""PICOGRAD_DUMP: every kernel has a folder of its own, and an edited source there is used instead."""
 
 from __future__ import annotations
 

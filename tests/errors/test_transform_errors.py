@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     "a shape from values": (
         lambda: pg.vmap(count)(X), pg.JitError,
         "vmap: nonzero() asks for a value while count is traced; there is none yet.",
-        "pg.where(x != 0, ...) keeps the shape; there are as many places as values say.",
+        "pg.where(x != 0, ...) keeps the shape; the number of places depends on values.",
     ),
     "no tensor": (
         lambda: pg.vmap(lambda x: 3)(X), pg.ArgumentError,

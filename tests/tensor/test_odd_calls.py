@@ -128,7 +128,7 @@ def test_hooks_within_a_body_are_called_or_refused() -> None:
     x = pg.tensor([1.0, 2.0], requires_grad=True)
     pg.checkpoint(hooked, x).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [12.0, 24.0]
-    fact = r"registers a hook on a tensor of shape \(2,\) that it made; no gradient would go through it"
+    fact = r"registers a hook on a tensor of shape \(2,\) that it made; no gradient would reach the hook"
     with pytest.raises(pg.JitError, match=f"outline: .* {fact}"):
         pg.outline(hooked)(x)
     with pytest.raises(pg.JitError, match=fact):

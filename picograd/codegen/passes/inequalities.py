@@ -206,7 +206,7 @@ class Sums:
 def _interval(code: OpCode, *operands: Sum) -> Interval:
     """Returns the interval of an operation."""
     found = INTERVALS[code](*[(operand.low, operand.high) for operand in operands])
-    assert found is not None, f"nothing is known of {code.name}"
+    assert found is not None, f"{code.name} has no rule of facts"
     return found
 
 

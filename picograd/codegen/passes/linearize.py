@@ -112,7 +112,7 @@ class _Linearizer:
                 self.scopes[-1].statements.append(load)
                 self.rename(statement.var, load.var)
             elif isinstance(statement, Let | Check):
-                raise AssertionError(f"linearize: {statement} belongs to the linear form")
+                raise AssertionError(f"linearize: {statement} is a statement of the linear form already")
             else:
                 written = mapped(statement, self.first_element, self.value_here)
                 var: Op | None = getattr(statement, "var", None)
@@ -138,7 +138,7 @@ class _Linearizer:
                 self.run(loop.body)
             del self.copies.constants[loop.range]
         elif kind is AxisKind.VECTOR:
-            assert self.vector is None, "linearize: one VECTOR loop stands in another"
+            assert self.vector is None, "linearize: a VECTOR loop is nested in another"
             self.vector = loop.range
             self.run(loop.body)
             self.vector = None
