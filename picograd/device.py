@@ -63,7 +63,7 @@ class device(str):  # noqa: N801  # as PyTorch spells it
             raise ArgumentError(f'device: needs a name such as "cuda" or "cuda:0", got {type!r}, index {index!r}.')
         number = int(digits) if colon else getattr(type, "index", None) if isinstance(type, cls) else index
         if number not in (None, 0):
-            shown = f"CUDA_VISIBLE_DEVICES={number} shows a process that GPU alone, as number 0"
+            shown = f"CUDA_VISIBLE_DEVICES={number} shows a process only that GPU, as number 0"
             fact = f"device: each process has one {name.upper()}, number 0, got number {number!r}."
             raise DeviceError(fact, shown if name.upper() in ("CUDA", "PTX") else None)
         made = str.__new__(cls, name.upper())

@@ -288,4 +288,4 @@ class OutOfMemoryError(PicogradError, MemoryError):
     @classmethod
     def of_host(cls, error: MemoryError) -> OutOfMemoryError:
         """Returns NumPy's error, "Unable to allocate 8. TiB for an array with ...", as picograd's."""
-        return cls(f"host: {str(error) or 'Unable to allocate memory'}.", "let go of tensors, or use smaller ones.")
+        return cls(f"host: {str(error) or 'Unable to allocate memory'}.", "release tensors, or use smaller ones.")

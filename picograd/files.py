@@ -80,7 +80,7 @@ def write_whole(
         folder, name = os.path.split(target)
         kept = _mode_of(target)
         if kept is not None and not stat.S_ISREG(kept):
-            kind = "a folder" if stat.S_ISDIR(kept) else "no regular file"
+            kind = "a folder" if stat.S_ISDIR(kept) else "not a regular file"
             remedy = "name a file in it." if stat.S_ISDIR(kept) else "open it first."
             raise FileError(f"{function}: {os.fspath(path)}: cannot be written: it is {kind}.", remedy)
         if makes_folder:

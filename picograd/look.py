@@ -116,8 +116,8 @@ def _check_ours(path: Path, facts: os.stat_result) -> None:
     """Raises FileError for a file, or a link, of another user, or one that all may write: its code would be run."""
     if not is_ours(facts, of_others=0o002):
         raise FileError(
-            f"PICOGRAD_DUMP: {path}: is not read: other users can have written it (mode {facts.st_mode & 0o777:o}).",
-            hint="PICOGRAD_DUMP names a folder of your own.",
+            f"PICOGRAD_DUMP: {path}: is not read: other users may have written it (mode {facts.st_mode & 0o777:o}).",
+            hint="set PICOGRAD_DUMP to a folder that only you can write to.",
         )
 
 

@@ -47,7 +47,7 @@ def test_it_is_found_by_its_entry_point() -> None:
     devices.check_exists("LOOM")
     assert Tensor([1.0, 2.0], device="loom").device == "LOOM"
     assert devices.compiler_for("LOOM").device.target.language == "loom"
-    with pytest.raises(DeviceError, match="SPINDLE: there is no device of that name; there are CPU, .*, NUMPY, LOOM"):
+    with pytest.raises(DeviceError, match="SPINDLE: this is not a device; the devices are CPU, .*, NUMPY, LOOM"):
         Tensor([1.0], device="SPINDLE").realize()
 
 

@@ -99,7 +99,7 @@ def test_a_name_that_is_no_variable_gives_a_warning(monkeypatch, recwarn):
 
 BAD = {
     "PICOGRAD_SHOW": "PICOGRAD_SHOW=foo is not a stage", "PICOGRAD_THREADS": "PICOGRAD_THREADS=foo: must be a pos",
-    "PICOGRAD_CPU": "PICOGRAD_CPU=foo: this is not a processor", "PICOGRAD_DEVICE": "FOO: there is no device of that",
+    "PICOGRAD_CPU": "PICOGRAD_CPU=foo: this is not a processor", "PICOGRAD_DEVICE": "FOO: this is not a device",
     "PICOGRAD_FOO": "PICOGRAD_FOO: picograd reads no variable of this", "PICOGRAD_TUNE": "PICOGRAD_TUNE=foo: must be 0",
     "PICOGRAD_VERIFY": "PICOGRAD_VERIFY=foo: must be 0 or 1", "PICOGRAD_QUIET": "PICOGRAD_QUIET=foo: must be 0 or 1",
     "PICOGRAD_PLAIN_SUMS": "PICOGRAD_PLAIN_SUMS=foo: must be 0 or 1",
@@ -122,7 +122,7 @@ def test_threads_that_are_not_granted(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    with pytest.raises(DeviceError, match="CPU: 1 of 3 threads run, and another one is not granted: can't start"):
+    with pytest.raises(DeviceError, match="CPU: 1 of 3 threads run, the system refuses another one: can't start"):
         Crew(None).grow(2)
     assert ahead(lambda: 3)() == 3
     assert [*pipelined([1, 2, 3], lambda item: lambda: item * 2, 2)] == [2, 4, 6]

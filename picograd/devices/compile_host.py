@@ -49,7 +49,7 @@ def _of_open_bracket(lines: dict[tuple[str, int], str], file: str) -> str | None
                 open_at.append((letter, f"{name}:{number}"))
             elif letter in closed and open_at and open_at[-1][0] == closed[letter]:
                 open_at.pop()
-    return f"nothing closes the {open_at[-1][0]} of {open_at[-1][1]}." if open_at else None
+    return f"the {open_at[-1][0]} of {open_at[-1][1]} is never closed." if open_at else None
 
 
 def find_compiler(device: str, language: str, variable: str, names: Sequence[str]) -> str:
@@ -90,12 +90,12 @@ def compile_library(
             command = [compiler, *options, "-shared", text.name, "-o", library.name, *linked]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                log = done.stderr.strip() or f"it ended with status {done.returncode} and said nothing"
+                log = done.stderr.strip() or f"it ended with status {done.returncode} and no message"
                 raise rejected(Path(compiler).name, source, arch, log, suffix)
             if refused is not None and (warned := re.search(refused[0], done.stderr)) is not None:
                 log = warned[0].replace("warning:", "error:")
                 raise CompileError(rejected(Path(compiler).name, source, arch, log, suffix).fact, hint=refused[1])
             return library.read_bytes()
     except OSError as error:
-        fact = f"{Path(compiler).name} cannot be given kernel {source.name} in {gettempdir()} ({error.strerror})."
-        raise CompileError(fact, hint="TMPDIR names another folder for what lives only while it compiles") from None
+        fact = f"{Path(compiler).name} cannot compile kernel {source.name} in {gettempdir()} ({error.strerror})."
+        raise CompileError(fact, hint="TMPDIR names another folder for temporary files") from None

@@ -143,7 +143,7 @@ class Writer(ABC):
 
     def write_unknown(self, statement: Statement) -> None:
         """Raises the error for a statement that the language does not support."""
-        raise self.broken(f"a {type(statement).__name__} is of another kind of machine")
+        raise self.broken(f"a {type(statement).__name__} is a statement of another kind of machine")
 
     def write_if(self, branch: If) -> None:
         with self.braces(f"if ({self.expression(branch.condition)})"):
@@ -227,7 +227,7 @@ class Writer(ABC):
 
     def write_for(self, loop: For) -> None:
         if loop.range.arg[1] is not AxisKind.LOOP:
-            raise self.broken(f"a {loop.range.arg[1].name} loop stands where only a LOOP can")
+            raise self.broken(f"a {loop.range.arg[1].name} loop is used where only a LOOP can be")
         extent = loop.range.src[0]
         self.intervals[loop.range] = 0, max(0, interval_of(extent, self.intervals)[1] - 1)
         name, dtype, end = self.operand(loop.range), loop.range.dtype, self.operand(extent)
@@ -299,7 +299,7 @@ class BlockWriter(Writer):
             super().write_for(loop)
             return
         if self.in_block and self.phase.block > 1:
-            raise self.broken("a BLOCK loop stands in another")
+            raise self.broken("a BLOCK loop is nested in another")
         extent = loop.range.src[0]
         self.intervals[loop.range] = 0, max(0, min(interval_of(extent, self.intervals)[1], self.phase.block) - 1)
         outer = self.in_block
@@ -345,7 +345,7 @@ class BlockWriter(Writer):
     def check_whole(self, statement: Statement) -> None:
         """Checks that all threads of the block run a statement that needs them all."""
         if self.guarded:
-            raise self.broken(f"a {type(statement).__name__} stands in a BLOCK loop that not all threads run")
+            raise self.broken(f"a {type(statement).__name__} is in a BLOCK loop that not all threads run")
 
 
 # ---- kernels of a user's own ----

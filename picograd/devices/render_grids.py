@@ -160,7 +160,7 @@ def take_apart(program: Program, statements: Sequence[Statement]) -> Phase:
     others = [s for s in before if not isinstance(s, Let | Load | Check)]
     if others or not grids:
         found = type(others[0]).__name__ if others else "nothing"
-        raise broken(program, f"a phase is named values and GRID loops, found {found}")
+        raise broken(program, f"a phase consists of named values and GRID loops, found {found}")
     starts: list[Dim] = [0]
     for grid in grids:
         starts.append(add(starts[-1], from_op(grid.range.src[0])))
@@ -191,7 +191,7 @@ def _block_loops(statements: Sequence[Statement]) -> list[For]:
 def _block_extent(program: Program, loop: For, definitions: dict[Op, Dim]) -> int:
     extent = bounds(with_values(from_op(loop.range.src[0]), definitions))[1]
     if extent > BLOCK_THREADS_MAX:
-        raise broken(program, f"a block has at most {BLOCK_THREADS_MAX} threads, a BLOCK loop can have {extent}")
+        raise broken(program, f"a block has at most {BLOCK_THREADS_MAX} threads, this BLOCK loop up to {extent}")
     return max(1, extent)
 
 
@@ -203,7 +203,7 @@ def grid_of(program: Program, phase: Phase) -> Dim:
             raise broken(program, f"a launch has at most {GRID_BLOCKS_MAX} blocks, this one {grid}")
         return grid
     if any(op.code in (OpCode.VAR, OpCode.LOAD) for op in toposort([grid])):
-        raise broken(program, "the extent of a GRID loop depends on what a kernel has read")
+        raise broken(program, "the extent of a GRID loop depends on a value in memory")
     return grid
 
 

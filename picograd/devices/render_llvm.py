@@ -136,7 +136,7 @@ def slots_of(square: Transpose) -> list[Slot]:
 
 def _constant_place(memory: Op, index: Op) -> int:
     if index.code is not OpCode.CONST:
-        raise VerifyError(f"render llvm: {memory} is in registers, and {index} is not a constant place.")
+        raise VerifyError(f"render llvm: {memory} is in registers, and its index {index} is not a constant.")
     return int(index.arg)
 
 
@@ -178,7 +178,7 @@ def _add_slots(
             slots = [each for slot in slots for each in elements_of(slot)]
         for memory, place, lanes in slots:
             if lanes_at.setdefault((memory, place), lanes) != lanes:
-                raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
+                raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with another number.")
         if not slots:
             continue
         found[id(statement)] = slots
@@ -202,7 +202,7 @@ def _check_places(lanes_at: dict[tuple[Op, int], int]) -> None:
     places = sorted([(memory.arg[0], place, lanes) for (memory, place), lanes in lanes_at.items()])
     for (name, first, lanes), (other, second, _) in zip(places, places[1:]):
         if name == other and second < first + lanes:
-            raise VerifyError(f"render llvm: {name}[{second}] lies inside the {lanes} lanes at {first}.")
+            raise VerifyError(f"render llvm: {name}[{second}] is inside the {lanes} lanes at {first}.")
 
 
 # ---- addresses ----
@@ -342,7 +342,7 @@ class LlvmWriter(ABC):
 
     def write_unknown(self, statement: Statement) -> None:
         """Raises the error for a statement that the machine does not support."""
-        raise broken(self.program, f"a {type(statement).__name__} is of another kind of machine")
+        raise broken(self.program, f"a {type(statement).__name__} is a statement of another kind of machine")
 
     def write_load(self, load: Load) -> None:
         parts, self.depths[load.var] = self.slots_by_id.get(id(load)), len(self.loops)
@@ -559,7 +559,7 @@ class LlvmWriter(ABC):
         if found is not None:
             return found
         if not op.src:
-            raise VerifyError(f"render llvm: {op} is used before a statement names it.")
+            raise VerifyError(f"render llvm: {op} is used before the statement that defines it.")
         return self.operation(op, 1)
 
     def _write_waiting(self, var: Op) -> None:

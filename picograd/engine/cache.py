@@ -212,7 +212,7 @@ def _is_private(folder: str) -> bool:
     except OSError:
         return False
     if not is_ours(facts):
-        _say(folder, f"is not used: it, or what is in it, could be written by others (mode {facts.st_mode & 0o777:o})")
+        _say(folder, f"is not used: other users can write to it (mode {facts.st_mode & 0o777:o})")
         return False
     return True
 

@@ -294,7 +294,7 @@ def _whole(kernel: Kernel) -> tuple[PlainProduct, Nest | None] | None:
         if reasons[0] is None:
             return (whole.product, nest) if is_worth_it(whole.product) else None
     reasons += [why_not(split.product, split.kernel.params) for split in splits]
-    show("choice", lambda: f"{kernel.name}: not by warpgroups, or not all of it: {reasons[0]}.")
+    show("choice", lambda: f"{kernel.name}: not, or not wholly, by warpgroups: {reasons[0]}.")
     product = next((split.product for split in splits if why_not(split.product, split.kernel.params) is None), None)
     return (product, None) if product is not None and is_worth_it(product) else None
 
@@ -343,9 +343,9 @@ def _why_not_joined(cut: Cut, target: Target, writes: Writes) -> str:
     if language not in writes:
         return f"{target.device} takes no kernel in {language}"
     if target.arch != "sim" and not target.has_warpgroups and any(launch.tile_maps for launch in given.launches):
-        return f"{target.arch} copies no tiles by maps"
+        return f"{target.arch} cannot copy tiles by maps"
     is_joined = not cut.generated.phases or with_given(cut, None, writes).language == target.language
-    return "" if is_joined else f"something is around it, and {target.device} has no other kernels in {language}"
+    return "" if is_joined else f"it has a prologue or epilogue, and {target.device} generates no {language}"
 
 
 def with_given(cut: Cut, generated: Source | None, writes: Writes) -> Source:

@@ -204,8 +204,8 @@ def load_host(kernel: Kernel, device: Device) -> Executable:
     value = given_kernel(kernel) or kernel.phases[0][0].outputs[0][1]
     if not isinstance(device, HostDevice):
         raise UnsupportedOp(
-            f"{name_of(value)}: plans of {device.name} cannot call a function of the host.",
-            'x.to("CPU") moves a tensor to a device whose plans can.',
+            f"{name_of(value)}: a plan on {device.name} cannot call a function of the host.",
+            'x.to("CPU") moves a tensor to a device that can.',
             line_of(value),
         )
     look("kernel", kernel)

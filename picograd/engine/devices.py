@@ -89,7 +89,7 @@ def check_exists(name: str, lists_usable: bool = True) -> None:
 
 
 def _unknown(name: str, usable: tuple[str, ...]) -> DeviceError:
-    fact = f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR, *_plugins()])}."
+    fact = f"{name}: this is not a device; the devices are {', '.join([*FACTORIES, EVALUATOR, *_plugins()])}."
     hint = 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.'
     return DeviceError(fact, 'use "null": shapes and no values.' if name == "META" else hint, usable=usable)
 
@@ -137,7 +137,7 @@ def _loaded(name: str, plugin: EntryPoint) -> Callable[[], Compiler]:
         loaded: Callable[[], Compiler] = plugin.load()
     except Exception as error:  # another package's module may raise anything; other devices are still listed
         fact = f"{name}: the entry point {plugin.value!r} of picograd.devices cannot be loaded ({error})."
-        hint = "it names a module and a function in it that makes a Compiler: docs/accelerator.md"
+        hint = "it must name a module and a function in it that makes a Compiler: docs/accelerator.md"
         raise DeviceError(fact, hint) from error
     return loaded
 

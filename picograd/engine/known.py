@@ -760,7 +760,7 @@ class Repeats:
         count = self._counts[skeleton] = self._counts.get(skeleton, 0) + 1
         if count == PLANNINGS_TO_MENTION:
             warn_user(
-                f"realize: what is computed here has been planned {count} times, each time with other lengths or"
+                f"realize: the computation here was planned {count} times, each time with other lengths or"
                 f" numbers, the last with a result of shape {root.shape}. Each plan is scheduled, and may compile."
                 "\n  hint: pad to a few lengths, or cut to a symbolic one: n = pg.Variable('n', 1, 512), x[: n.bind(k)].",
                 PlanningWarning,

@@ -109,7 +109,7 @@ class CheckError(Record):
         found = site_of(check)
         assert found is not None, f"CheckError: {check} cannot fail"
         site, length = found
-        assert not isinstance(site, int), "what a user's Op says stands in words"
+        assert not isinstance(site, int), "the message of a user's Op is text"
         kind = refusal_of(site) if check.code is OpCode.CHECK else Unsolvable
         return CheckError(kind, site, length, line_of(check))
 
@@ -220,7 +220,7 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
                 if variables.setdefault(name, value) != value:
                     raise ArgumentError(
                         f"{name} is bound to {variables[name]} and to {value} in tensors that are computed together.",
-                        "call realize() on what the first one made before binding it again, or give one another name.",
+                        "call realize() on results of the first value before binding another, or use a second Variable.",
                     )
                 symbols[bind] = bind.src[0]
         return with_values(arg, symbols) if symbols else arg

@@ -155,7 +155,7 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
                     buffer = other
                 elif other is not None and other is not buffer and other.arg[0].device != buffer.arg[0].device:
                     names = ", ".join(f"{read.shape} on {read.arg[0].device}" for read in (buffer, other))
-                    raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
+                    raise DeviceError(f"operands are on different devices: {names}.", '.to("CPU") moves a tensor')
         found[op] = buffer
     return [None if buffer is None else buffer.arg[0].device for buffer in map(found.__getitem__, roots)]
 

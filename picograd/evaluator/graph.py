@@ -513,7 +513,7 @@ def _kernel(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array,
     """Computes the NumPy function of a user's kernel."""
     given: GivenKernel = op.arg[0]
     if given.meaning is None:
-        fact = f"kernel {given.name}: it has no meaning in NumPy, by which it is computed where its source cannot run."
+        fact = f"kernel {given.name}: it has no meaning in NumPy, and its source cannot run here."
         raise UnsupportedOp(fact, "give pg.kernel(..., meaning=...).", line_of(op))
     found = given.meaning(args)
     results = found if isinstance(found, tuple) else (found,)
@@ -521,7 +521,7 @@ def _kernel(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array,
     expected = [shape_value(shape, variables) for shape in op.arg[1][: given.num_results]]
     if shapes != expected:
         wanted = ", ".join(map(str, expected))
-        fact = f"kernel {given.name}: the meaning gives shapes {', '.join(map(str, shapes))}, the output says {wanted}."
+        fact = f"kernel {given.name}: its meaning gives shapes {', '.join(map(str, shapes))}, its output says {wanted}."
         raise ShapeError(fact, line=line_of(op))
     return tuple([rounded(np.asarray(result), dtype) for result, dtype in zip(results, given.dtypes)])
 

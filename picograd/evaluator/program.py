@@ -153,7 +153,7 @@ def _run_warp(name: str, warp: Mapping[int, Thread]) -> set[int]:
         if len(places) > 1:
             raise _apart(name, "warp", places)
         if len(swaps) < WARP_THREADS:
-            raise VerifyError(f"program {name}: a warp has {len(swaps)} threads, and what it does together needs all.")
+            raise VerifyError(f"program {name}: {len(swaps)} threads of a warp reach a statement that needs all of them.")
         given = [swaps[number].value for number in sorted(swaps)]
         answers = {number: (number % WARP_THREADS, given) for number in warp}
 
@@ -521,7 +521,7 @@ class StepMaker(ValueMaker):
         def taken(frame: Frame) -> bool:
             value = holds(frame)
             if np.size(value) != 1:
-                raise VerifyError(f"program {self.name}: the lanes of a vector meet an If, which has one condition.")
+                raise VerifyError(f"program {self.name}: an If with one condition is executed by the lanes of a vector.")
             return bool(value)
 
         def run(frame: Frame) -> None:

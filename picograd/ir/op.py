@@ -123,7 +123,7 @@ class Op:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.code is OpCode.BUFFER or self.code is OpCode.LEAF:
-            raise TypeError("a graph cannot be pickled, for it is bound to memory of this process; pickle tensors instead")
+            raise TypeError("a graph cannot be pickled, because it refers to this process's memory; pickle tensors instead")
         return Op, (self.code, self.dtype, self.src, self.arg)
 
     def __repr__(self) -> str:
@@ -286,7 +286,7 @@ def _extremes(dim: Dim) -> Interval:
         return _extremes(dim.src[0])
     assert dim.code in ARITHMETIC, f"greatest: {dim} is not a dimension"
     found = INTERVALS[dim.code](*map(_extremes, dim.src))
-    assert found is not None, f"greatest: nothing is known of {dim}"
+    assert found is not None, f"greatest: there is no bound for {dim}"
     return found
 
 

@@ -240,7 +240,7 @@ def out_of_memory(device: str, wanted: int | str, state: str = "") -> OutOfMemor
         texts.append(f"{len(rest)} others with {format_nbytes(sum(owner.nbytes for owner in rest))}")
     if texts:
         fact = "\n    ".join([f"{fact}; the largest of its values:", *texts])
-    hint = "let go of tensors, use smaller batches, or compute values twice with pg.checkpoint"
+    hint = "release tensors, use smaller batches, or recompute values with pg.checkpoint"
     return OutOfMemoryError(f"{fact}.", hint)
 
 

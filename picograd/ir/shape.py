@@ -251,7 +251,7 @@ def _matmul(src: tuple[Op, ...], arg: Any) -> Shape:
     """(*batch, M, K) @ (*batch, K, N): (*batch, M, N)."""
     lhs, rhs = src[0].shape, src[1].shape
     if len(lhs) < 2 or len(rhs) < 2:
-        raise ShapeError(f"matmul: lhs {lhs}, rhs {rhs} need two axes each, a row's and a column's.")
+        raise ShapeError(f"matmul: lhs {lhs}, rhs {rhs} need two axes each, for rows and columns.")
     if lhs[:-2] != rhs[:-2]:
         raise unequal(f"matmul: batch axes differ: lhs {lhs}, rhs {rhs}.", zip(lhs[:-2], rhs[:-2]))
     if lhs[-1] != rhs[-2]:
@@ -292,7 +292,7 @@ def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
     if not (len(q) == len(k) == len(v) == 4 and q[0] == k[0] and q[3] == k[3] and k[:3] == v[:3]):
         raise ShapeError(f"attention: q {q}, k {k}, v {v} do not fit (B, H, T, D), (B, G, S, D), (B, G, S, D).")
     if _int(q[1]) % _int(k[1]):
-        raise ShapeError(f"attention: q {q} has {q[1]} heads, no multiple of the {k[1]} of k {k}.")
+        raise ShapeError(f"attention: q {q} has {q[1]} heads, not a multiple of the {k[1]} of k {k}.")
     if len(src) == 4 and src[3].shape != (*q[:3], k[2]):
         raise ShapeError(f"attention: a mask {src[3].shape} of q {q} and k {k} is not {(*q[:3], k[2])}.")
     if len(src) == 5 and any(s.shape != q[:2] for s in src[3:]):

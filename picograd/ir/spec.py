@@ -198,7 +198,7 @@ GRAPH: tuple[Rule, ...] = (
     Rule("REDUCE and SCAN combine by ADD, MUL, MAX or MIN", _all({OpCode.REDUCE, OpCode.SCAN}), _combines),
     Rule("a CHECK is of an int64, by (site, length)", _all({OpCode.CHECK}), _checks),
     Rule("SORT gives int64", _all({OpCode.SORT}), lambda op: op.dtype is dtypes.int64),
-    Rule("SORT keeps places that there are", _all({OpCode.SORT}), _keeps),
+    Rule("SORT keeps places that exist", _all({OpCode.SORT}), _keeps),
     Rule("an index is an integer", _all({OpCode.GATHER, OpCode.SCATTER}), lambda op: op.src[1].dtype.is_int),
     Rule("updates have the dtype of the base", _all({OpCode.SCATTER}), lambda op: op.src[2].dtype is op.dtype),
     Rule(
@@ -214,7 +214,7 @@ GRAPH: tuple[Rule, ...] = (
     Rule("draws where there is dropout, else at most a mask", _all(ATTENTIONS), _attention_sources),
     Rule("draws are of uint64 and int64", _all(ATTENTIONS), _draws_dtypes),
     Rule("q, k and v of one dtype, a mask of bool or a float", _all({OpCode.ATTENTION}), _attention_dtypes),
-    Rule("the rows' values have the dtype that is computed in", _all({OpCode.ATTENTION_GRAD}), _attention_grad_dtypes),
+    Rule("the rows' values have the dtype of the computation", _all({OpCode.ATTENTION_GRAD}), _attention_grad_dtypes),
     Rule("OUTPUT is of an Op with several results", _all({OpCode.OUTPUT}), lambda op: op.src[0].code in SEVERAL_RESULTS),
     Rule("a CALL's arguments fit the PARAMs of its body", _all({OpCode.CALL}), _call_fits),
     Rule("a LOOP's sources fit the PARAMs of its body", _all({OpCode.LOOP}), _loop_fits),
@@ -331,7 +331,7 @@ def _verify_order(kernel: Kernel, where: str) -> None:
         for op in toposort(values):
             fresh = op.code is OpCode.PARAM and kernel.params[op.arg[0]].role not in ("in", "inout")
             if fresh and op.arg[0] not in stored:
-                rule = "what is read was stored in an earlier phase"
+                rule = "a value that is read was stored in an earlier phase"
                 raise VerifyError(f"{where}, slot {op.arg[0]} breaks rule {rule!r} of spec KERNEL.\n{neighbourhood(op)}")
         stored |= {slot for nest in phase for slot, _ in nest.outputs}
     for slot, param in enumerate(kernel.params):
@@ -433,7 +433,7 @@ class _Checker:
             yield "stores go to out or scratch params or to ALLOCs"
         yield from statement.broken()
         if statement.of_warp and (scope.kinds.count(AxisKind.BLOCK) != 1 or AxisKind.VECTOR in scope.kinds):
-            yield "what a warp does together stands in one BLOCK loop and in no VECTOR loop"
+            yield "a statement of a whole warp is in one BLOCK loop and in no VECTOR loop"
         if isinstance(statement, If):
             yield from self.truth(statement.condition, 1)
         elif isinstance(statement, Let) and self.linear:
@@ -442,7 +442,7 @@ class _Checker:
             yield "no barrier in a VECTOR loop"
         elif isinstance(statement, Check):
             if not self.linear:
-                yield "a Check statement is of the linear form; before it there are CHECK expressions"
+                yield "a Check statement is of the linear form; the free form has CHECK expressions"
             if sum(param.role == "report" for param in self.program.params) != 1:
                 yield "a program with Checks has one report param"
 
@@ -463,7 +463,7 @@ class _Checker:
         if axis in scope.defined:
             yield "a RANGE is the loop of one For at a time"
         if not set(scope.kinds) <= MAY_STAND_IN.get(kind, set(AxisKind)):
-            yield "GRID loops stand in GRID loops, BLOCK loops in GRID and BLOCK loops"
+            yield "a GRID loop is nested only in GRID loops, a BLOCK loop in GRID and BLOCK loops"
         if kind is AxisKind.VECTOR and AxisKind.VECTOR in scope.kinds:
             yield "no VECTOR loop in another"
 

@@ -180,9 +180,9 @@ class Transpose(Described):
         if min(self.step, self.stride) < self.lanes or self.memory is self.into:
             yield "the lines of a transposed square do not overlap"
         if self.lanes < 2 or self.lanes & (self.lanes - 1):
-            yield "a transposed square has as many lanes as a vector: a power of two"
+            yield "a transposed square has a vector's lanes, a power of two"
         if _is_in(self.memory, MemorySpace.REGISTER):
-            yield "a square that is transposed lies in memory"
+            yield "a transposed square is in memory"
 
 
 # ---- copies ahead, shuffles, matrices ----
@@ -231,9 +231,9 @@ class CopyAsync(Described):
     def broken(self) -> Iterator[str]:
         memory, into = self.memory, self.into
         if memory.code is not OpCode.PARAM or not _is_in(into, MemorySpace.SHARED) or memory.dtype is not into.dtype:
-            yield "a copy in the background is from a PARAM to SHARED memory of its dtype"
+            yield "an asynchronous copy is from a PARAM to SHARED memory of its dtype"
         if self.lanes * into.dtype.itemsize not in COPY_BYTES:
-            yield "a copy in the background has 4, 8 or 16 bytes"
+            yield "an asynchronous copy has 4, 8 or 16 bytes"
 
 
 class CommitCopies(Described):
@@ -251,7 +251,7 @@ class WaitForCopies(Described):
 
     def broken(self) -> Iterator[str]:
         if self.still < 0:
-            yield "a wait leaves a number of groups on their way"
+            yield "a wait leaves zero or more groups in flight"
 
 
 class Shuffle(Described):
@@ -302,9 +302,9 @@ class LoadMatrices(Described):
 
     def broken(self) -> Iterator[str]:
         if not _is_in(self.into, MemorySpace.REGISTER) or not _is_in(self.memory, MemorySpace.SHARED):
-            yield "matrices are brought from SHARED memory to registers"
+            yield "matrices are loaded from SHARED memory into registers"
         if self.memory.dtype is not self.into.dtype or self.into.dtype.itemsize != 2:
-            yield "matrices that are brought have elements of 16 bits"
+            yield "loaded matrices have elements of 16 bits"
 
 
 class Mma(Described):

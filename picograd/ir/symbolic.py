@@ -545,7 +545,7 @@ def _value_of(op: Op, variables: Mapping[str, int], values: Mapping[Op, int]) ->
         return _symbolic_value(op, variables)
     if op.code in ARITHMETIC:
         return ARITHMETIC[op.code](*[_value_of(s, variables, values) for s in op.src])
-    raise VerifyError(f"{op} stands in a length, which numbers and symbolic integers make up.")
+    raise VerifyError(f"{op} is in a length; lengths consist of numbers and symbolic integers.")
 
 
 def with_variables(dim: Dim, variables: Mapping[str, int]) -> Dim:
@@ -643,7 +643,7 @@ def move(op: Op, coords: Coords) -> tuple[Coords, Op | bool]:
         return tuple(subtract(last[i], c) if i in op.arg else c for i, c in enumerate(coords)), True
     if op.code is OpCode.SHRINK:
         return tuple(add(coord, start) for coord, (start, _) in zip(coords, op.arg)), True
-    assert op.code is OpCode.PAD, f"{op} has no value at a point: it must be computed by a nest of its own"
+    assert op.code is OpCode.PAD, f"{op} has no value at a point: it must be computed by its own nest"
     inside: Op | bool = True
     moved: list[Dim] = []
     for coord, dim, (before, after) in zip(coords, shape, op.arg):

@@ -62,9 +62,9 @@ def test_code_that_others_can_have_written_is_not_run(dumped: Path, make: str, m
         monkeypatch.setattr(os, "getuid", lambda: owner + 1)
         if owner == 0:  # root's are everybody's to use
             os.chown(dumped, 12345, -1, follow_symlinks=False)
-    with pytest.raises(FileError, match=r"source\.ll: is not read: other users can have written it \(mode \d+\)") as caught:
+    with pytest.raises(FileError, match=r"source\.ll: is not read: other users may have written it \(mode \d+\)") as caught:
         add_one()
-    assert caught.value.hint == "PICOGRAD_DUMP names a folder of your own."
+    assert caught.value.hint == "set PICOGRAD_DUMP to a folder that only you can write to."
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_the_folder_is_private(own_folder: Path) -> None:
 def test_a_folder_that_others_can_write_to_is_not_used_and_that_is_said_once(mode: int, own_folder: Path) -> None:
     entries.write_entry("kernels", "a.bin", b"1")
     own_folder.chmod(mode)
-    with pytest.warns(UserWarning, match=f"is not used: it, or what is in it, could be written by others .mode {mode:o}"):
+    with pytest.warns(UserWarning, match=f"is not used: other users can write to it .mode {mode:o}"):
         assert entries.read_entry("kernels", "a.bin") is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -172,8 +172,8 @@ def test_a_device_whose_plans_cannot_call_the_host_says_so(monkeypatch):
         pg.linalg.inv(Tensor(MATRIX)).numpy()
     with pytest.raises(UnsupportedOp) as caught:
         host.load_host(kernels[0], Elsewhere())
-    assert caught.value.fact == "inv: plans of GPU cannot call a function of the host."
-    assert caught.value.hint == 'x.to("CPU") moves a tensor to a device whose plans can.'
+    assert caught.value.fact == "inv: a plan on GPU cannot call a function of the host."
+    assert caught.value.hint == 'x.to("CPU") moves a tensor to a device that can.'
 
 
 SCRIPT = """

@@ -117,7 +117,7 @@ def test_opencl_without_its_package_says_what_to_install(monkeypatch: pytest.Mon
 def test_opencl_without_a_platform_says_what_to_install(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opencl.library(), "get_platforms", list)
     monkeypatch.setattr(opencl, "_devices", opencl._devices.__wrapped__)
-    assert devices.why_not("OPENCL") == "OPENCL: there is no platform with a device."
+    assert devices.why_not("OPENCL") == "OPENCL: no platform has a device."
     with pytest.raises(DeviceError) as caught:
         opencl.first_device()
     assert caught.value.hint == (
@@ -152,7 +152,7 @@ def test_opencl_that_is_out_of_memory_later_says_so(call: str, device: str, monk
         with monkeypatch.context() as patch, pytest.raises(OutOfMemoryError) as caught:
             patch.setattr(cl, call, NoMemory(code))
             (x * 2).tolist()
-        assert caught.value.fact.startswith("OPENCL: cannot allocate memory that it gave out before (clEnqueue failed: ")
+        assert caught.value.fact.startswith("OPENCL: cannot allocate memory that it had promised (clEnqueue failed: ")
         assert " are held, one allocation is " in caught.value.fact and "pg.checkpoint" in str(caught.value.hint)
     with monkeypatch.context() as patch, pytest.raises(DeviceError, match="OUT_OF_RESOURCES"):
         patch.setattr(cl, call, NoMemory(cl.status_code.OUT_OF_RESOURCES))  # registers, say
@@ -183,5 +183,5 @@ def test_a_driver_that_makes_denormal_floats_zero_is_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         opencl.warn_of_denormals(keeps)
-    with pytest.warns(UserWarning, match="OPENCL: a GPU makes float32 results below 1.2e-38 zero"):
+    with pytest.warns(UserWarning, match="OPENCL: a GPU flushes float32 results below 1.2e-38 to zero"):
         opencl.warn_of_denormals(loses)

@@ -25,7 +25,7 @@ def test_the_eighth_length_is_mentioned_once() -> None:
     assert [warning.category for warning in caught] == [PlanningWarning]
     assert caught[0].filename == __file__
     assert str(caught[0].message) == (
-        "realize: what is computed here has been planned 8 times, each time with other lengths or numbers, the"
+        "realize: the computation here was planned 8 times, each time with other lengths or numbers, the"
         " last with a result of shape (12, 12). Each plan is scheduled, and may compile."
         "\n  hint: pad to a few lengths, or cut to a symbolic one: n = pg.Variable('n', 1, 512), x[: n.bind(k)]."
     )

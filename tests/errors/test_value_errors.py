@@ -333,7 +333,7 @@ def test_an_axis_without_elements_has_no_index(device):
 def test_a_device_of_no_such_name_is_refused_where_it_is_named(device):
     made = (lambda: pg.zeros(2, device="abacus"), lambda: pg.ones(2).to("abacus"), lambda: Tensor([1], device="abacus"))
     for make in made:
-        with pytest.raises(pg.DeviceError, match="ABACUS: there is no device of that name; there are CPU, C, NULL, CUDA, "):
+        with pytest.raises(pg.DeviceError, match="ABACUS: this is not a device; the devices are CPU, C, NULL, CUDA, "):
             make()
 
 

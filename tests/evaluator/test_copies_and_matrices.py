@@ -155,12 +155,12 @@ def test_a_copy_of_several_is_between_multiples(wrong: str, compute: Way) -> Non
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        (PIPED.replace("alloc s: float32[64] shared", "alloc s: float32[64] register"), "a copy in the background is from"),
-        (PIPED.replace("alloc s: float32", "alloc s: int32"), "a copy in the background is from"),
-        (PIPED.replace("copy 1", "copy 3"), "a copy in the background has 4, 8 or 16 bytes"),
-        (PIPED.replace("but 1", "but -1"), "a wait leaves a number of groups"),
-        (BROUGHT.replace("of s[v1]\n        load", "of r[0]\n        load"), "matrices are brought from SHARED memory"),
-        (BROUGHT.replace("float16", "float32").replace("copy 8", "copy 4"), "matrices that are brought have elements"),
+        (PIPED.replace("alloc s: float32[64] shared", "alloc s: float32[64] register"), "an asynchronous copy is from"),
+        (PIPED.replace("alloc s: float32", "alloc s: int32"), "an asynchronous copy is from"),
+        (PIPED.replace("copy 1", "copy 3"), "an asynchronous copy has 4, 8 or 16 bytes"),
+        (PIPED.replace("but 1", "but -1"), "a wait leaves zero or more groups"),
+        (BROUGHT.replace("of s[v1]\n        load", "of r[0]\n        load"), "matrices are loaded from SHARED memory"),
+        (BROUGHT.replace("float16", "float32").replace("copy 8", "copy 4"), "loaded matrices have elements"),
     ],
 )  # fmt: skip
 def test_rules(text: str, rule: str) -> None:

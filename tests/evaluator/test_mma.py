@@ -135,7 +135,7 @@ def test_the_simulator_exchanges_values(order: str) -> None:
     ("program", "message"),
     [
         (shuffled(64, condition=True), "threads of a warp wait at shuffle 0 and the end"),
-        (shuffled(16), "a warp has 16 threads, and what it does together needs all"),
+        (shuffled(16), "16 threads of a warp reach a statement that needs all"),
     ],
     ids=["half a warp", "a small block"],
 )

@@ -267,7 +267,7 @@ def test_values_that_do_not_exist_are_found() -> None:
 
 def test_lanes_cannot_take_two_branches() -> None:
     body = "\n  phase\n    for r0 in vector(4):\n      if r0 < 2:\n        p1[r0] = 1.0\n"
-    with pytest.raises(VerifyError, match="the lanes of a vector meet an If"):
+    with pytest.raises(VerifyError, match="an If with one condition is executed by the lanes"):
         run(body, X)
 
 

@@ -139,7 +139,7 @@ WRONG: list[tuple[str, OpCode, tuple[Op, ...], Any, str]] = [
         OpCode.MATMUL,
         (param(4), param(4, 2)),
         None,
-        "matmul: lhs (4,), rhs (4, 2) need two axes each, a row's and a column's.",
+        "matmul: lhs (4,), rhs (4, 2) need two axes each, for rows and columns.",
     ),
     (
         "matmul of batches",
@@ -204,7 +204,7 @@ WRONG: list[tuple[str, OpCode, tuple[Op, ...], Any, str]] = [
         OpCode.ATTENTION,
         (param(2, 8, 5, 4), param(2, 3, 7, 4), param(2, 3, 7, 4)),
         AttentionArg(1.0),
-        "attention: q (2, 8, 5, 4) has 8 heads, no multiple of the 3 of k (2, 3, 7, 4).",
+        "attention: q (2, 8, 5, 4) has 8 heads, not a multiple of the 3 of k (2, 3, 7, 4).",
     ),
     (
         "attention with a mask",

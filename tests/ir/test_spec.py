@@ -41,7 +41,7 @@ BROKEN_GRAPHS: dict[str, Op] = {
     "REDUCE and SCAN combine by ADD, MUL, MAX or MIN": made(OpCode.REDUCE, (X,), (OpCode.SUB, (0,))),
     "a CHECK is of an int64, by (site, length)": made(OpCode.CHECK, (N,), 5, dtypes.int64),
     "SORT gives int64": made(OpCode.SORT, (X,), (0, False)),
-    "SORT keeps places that there are": made(OpCode.SORT, (X,), (0, False, 100), dtypes.int64),
+    "SORT keeps places that exist": made(OpCode.SORT, (X,), (0, False, 100), dtypes.int64),
     "an index is an integer": made(OpCode.GATHER, (X, param(1, 3)), (0, 0)),
     "updates have the dtype of the base": made(
         OpCode.SCATTER, (X, param(1, 3, dtype=dtypes.int64), param(2, 3, 4, dtype=dtypes.int32)), (None, 0, 0)
@@ -64,7 +64,7 @@ BROKEN_GRAPHS: dict[str, Op] = {
         OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, param(1, 1, 2, 3, 3, dtype=dtypes.int32)), AttentionArg(1.0)
     ),
     "the argument is None or a MatmulArg": made(OpCode.MATMUL, (param(0, 2, 3), param(1, 3, 4)), True),
-    "the rows' values have the dtype that is computed in": made(
+    "the rows' values have the dtype of the computation": made(
         OpCode.ATTENTION_GRAD,
         (*[param(0, 1, 2, 3, 4, dtype=dtypes.bfloat16)] * 4, *[param(1, 1, 2, 3, dtype=dtypes.bfloat16)] * 2),
         AttentionArg(1.0),
@@ -147,7 +147,7 @@ BROKEN_KERNELS: dict[str, Kernel] = {
     "a stored value has the domain's shape, or in a REDUCE nest its rows'": kernel((1, X), domain=(8,)),
     "a SCATTER, SCAN, SORT or UPDATE is all that its nest stores": kernel((1, X + X), kind=NestKind.SCAN),
     "a stored value fits the param": kernel((1, made(OpCode.EXPAND, (X,), (2, 4))), domain=(2, 4)),
-    "what is read was stored in an earlier phase": kernel((1, X + param(1, 2, 4))),
+    "a value that is read was stored in an earlier phase": kernel((1, X + param(1, 2, 4))),
     "every out param is stored": kernel((1, X), roles="in out out"),
 }
 BROKEN_KERNELS["a stored value fits the param"] = Kernel(
@@ -228,8 +228,8 @@ IN_BOTH_FORMS: list[tuple[str, Program]] = [
     ("stores go to out or scratch params or to ALLOCs", program(Transpose(P0, ONE, 2, P1, ONE, 2, 2))),
     ("the lines of a transposed square do not overlap", program(Transpose(P1, ONE, 1, P0, ONE, 2, 2))),
     ("the lines of a transposed square do not overlap", program(Transpose(P1, ONE, 2, P1, ONE, 2, 2))),
-    ("a transposed square has as many lanes as a vector: a power of two", program(Transpose(P1, ONE, 3, P0, ONE, 3, 3))),
-    ("a square that is transposed lies in memory", program(Alloc(HELD), Transpose(P1, ONE, 2, HELD, ONE, 2, 2))),
+    ("a transposed square has a vector's lanes, a power of two", program(Transpose(P1, ONE, 3, P0, ONE, 3, 3))),
+    ("a transposed square is in memory", program(Alloc(HELD), Transpose(P1, ONE, 2, HELD, ONE, 2, 2))),
     ("a condition is bool", program(If(ONE, ()))),
     ("a condition is bool", program(Load(V, P0, ONE, ONE))),
     ("a VAR has the dtype of its value", program(Let(V, Op(OpCode.ADD, dtypes.int64, (ONE, ONE))))),
@@ -244,11 +244,11 @@ IN_BOTH_FORMS: list[tuple[str, Program]] = [
     ("an extent is one int64", program(For(Op(OpCode.RANGE, dtypes.int64, (const(8, dtypes.int32),), I0.arg), ()))),
     ("a RANGE is the loop of one For at a time", program(For(I0, (For(I0, ()),)))),
     (
-        "GRID loops stand in GRID loops, BLOCK loops in GRID and BLOCK loops",
+        "a GRID loop is nested only in GRID loops, a BLOCK loop in GRID and BLOCK loops",
         program(For(I0, (For(axis(1, 8, AxisKind.GRID), ()),))),
     ),
     (
-        "GRID loops stand in GRID loops, BLOCK loops in GRID and BLOCK loops",
+        "a GRID loop is nested only in GRID loops, a BLOCK loop in GRID and BLOCK loops",
         program(For(I0, (For(axis(1, 8, AxisKind.BLOCK), ()),))),
     ),
     ("Alloc makes the memory of an ALLOC", program(Alloc(P0))),

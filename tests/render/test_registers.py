@@ -48,7 +48,7 @@ def test_places_that_overlap_are_refused() -> None:
     body.add(Alloc(HELD))
     body.store(HELD, 0, 1.0)
     body.load(HELD, 0, lanes=4)
-    with pytest.raises(VerifyError, match=r"render llvm: .*\[0\] is used with 4 lanes and with other numbers"):
+    with pytest.raises(VerifyError, match=r"render llvm: .*\[0\] is used with 4 lanes and with another number"):
         render(program(body), host_target())
 
 
@@ -57,7 +57,7 @@ def test_a_place_that_is_computed_is_refused() -> None:
     body.add(Alloc(HELD))
     inner.store(HELD, loop_range(1, 4), 1.0)
     body.loop(1, 4, AxisKind.LOOP, inner)
-    with pytest.raises(VerifyError, match="is in registers, and .* is not a constant place"):
+    with pytest.raises(VerifyError, match="is in registers, and its index .* is not a constant"):
         render(program(body), host_target())
 
 
@@ -68,7 +68,7 @@ def test_a_table_of_another_length_is_refused() -> None:
     lanes = body.let(OpCode.LANES, arg=4, lanes=4)
     body.store(HELD, 0, body.let(OpCode.CAST, lanes, dtype=F32, lanes=4))
     body.load(HELD, lanes, lanes=4)
-    with pytest.raises(VerifyError, match="is not a table of 16 float32 for as many lanes"):
+    with pytest.raises(VerifyError, match="is not a table of 16 float32 that 16 lanes read"):
         render(program(body), host_target())
 
 

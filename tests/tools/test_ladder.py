@@ -228,7 +228,7 @@ def test_help_shows_an_example(capsys) -> None:
             ["softmax"],
             "ArgumentError: ladder: softmax climbs on CUDA, CUDASIM; CPU has no ladder.\n  hint: --device CUDASIM",
         ),
-        (["--device", "tpu"], "DeviceError: TPU: there is no device of that name; there are CPU, C, NULL, "),
+        (["--device", "tpu"], "DeviceError: TPU: this is not a device; the devices are CPU, C, NULL, "),
         (
             ["--show", "simd"],
             "ArgumentError: ladder: there is no rung 'simd'; the rungs are naive, blocked, vectors, registers, packed, "

@@ -60,7 +60,7 @@ class Crew:
             try:
                 thread.start()
             except RuntimeError as error:
-                fact = f"CPU: {len(self.lines) + 1} of {count + 1} threads run, and another one is not granted: {error}."
+                fact = f"CPU: {len(self.lines) + 1} of {count + 1} threads run, the system refuses another one: {error}."
                 raise DeviceError(fact, "a smaller PICOGRAD_THREADS") from None
             self.threads.append(thread)
             if self.lines:

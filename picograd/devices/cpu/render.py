@@ -116,7 +116,7 @@ class CpuWriter(LlvmWriter):
                 before = self._grid(statement, before, statement is loops[0], statement is loops[-1])
             else:
                 beside = not isinstance(statement, For | If) and not statement.writes
-                assert not loops or beside, f"{statement} stands beside GRID loops"
+                assert not loops or beside, f"{statement} is outside the GRID loops"
                 self.statements([statement])
         if self.sink_nbytes:
             self.entry.append(f"  %sink = alloca [{self.sink_nbytes} x i8], align {ALIGNMENT}")
@@ -303,7 +303,7 @@ class CpuWriter(LlvmWriter):
         """Returns lanes of a table: AVX-512's vpermps, which reads the low bits of an index alone."""
         (slot,) = parts
         if type_of(slot[0].dtype, slot[2]) != "<16 x float>" or lanes_of(index) != slot[2]:
-            raise VerifyError(f"render llvm: {slot[0]} is not a table of 16 float32 for as many lanes.")
+            raise VerifyError(f"render llvm: {slot[0]} is not a table of 16 float32 that 16 lanes read.")
         table = self.held.get(slot, "poison")
         narrow = self.emit(f"trunc <16 x i64> {self.operand(index, slot[2])} to <16 x i32>")
         return self.emit(f"call <16 x float> @llvm.x86.avx512.permvar.sf.512(<16 x float> {table}, <16 x i32> {narrow})")

@@ -260,7 +260,7 @@ class CublasLt:
         """
         made_for = called.choice.name
         if made_for != self.name:
-            raise DeviceError(f"{name} is a call of {made_for}, but {self.name} is here.", "picograd cache clear")
+            raise DeviceError(f"{name} is a call of {made_for}, and this machine has {self.name}.", "picograd cache clear")
         return ProductCall(self._handle, called)
 
 

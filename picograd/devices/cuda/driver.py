@@ -35,15 +35,15 @@ LOST = frozenset(
         "NVLINK_UNCORRECTABLE", "MPS_CLIENT_TERMINATED", "EXTERNAL_DEVICE", "CONTEXT_IS_DESTROYED",
     )
 )  # fmt: skip
-START_AGAIN = "this process cannot use the GPU any more: start it again; with PICOGRAD_DEVICE=CUDASIM the access is named"
+START_AGAIN = "this process can no longer use the GPU: start it again; PICOGRAD_DEVICE=CUDASIM names the faulty access"
 HIDDEN = f"nvidia-smi lists the GPUs, and CUDA_VISIBLE_DEVICES hides those that it does not name; else {INSTEAD}"
 # Hints by status, if another device is not the remedy. Source: as above.
 HINTS = {
-    "CUDA_ERROR_OUT_OF_MEMORY": "let go of tensors or use smaller batches; nvidia-smi lists others that hold memory",
+    "CUDA_ERROR_OUT_OF_MEMORY": "release tensors or use smaller batches; nvidia-smi lists other processes that hold memory",
     "CUDA_ERROR_NO_DEVICE": HIDDEN,
     "CUDA_ERROR_INVALID_DEVICE": HIDDEN,
     "CUDA_ERROR_DEVICE_UNAVAILABLE": f"another process has the GPU for itself (nvidia-smi lists them); else {INSTEAD}",
-    "CUDA_ERROR_STUB_LIBRARY": "libcuda is a toolkit's, for linking alone: LD_LIBRARY_PATH has to find the driver's first",
+    "CUDA_ERROR_STUB_LIBRARY": "libcuda is the toolkit's stub: LD_LIBRARY_PATH must find the driver's library first",
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the driver was updated while it was loaded: restart the machine",
     "CUDA_ERROR_UNKNOWN": f"nvidia-smi says whether the GPU answers; restart the machine if it does not; else {INSTEAD}",
     **dict.fromkeys(LOST, START_AGAIN),
@@ -109,7 +109,7 @@ def failed(name: str, status: Any) -> DeviceError | OutOfMemoryError:
 
 
 def _nameless(name: str, error: ValueError) -> DeviceError:
-    return DeviceError(f"CUDA: {name} failed with a status without a name here ({error}).", NEWER)
+    return DeviceError(f"CUDA: {name} failed with a status that cuda-bindings cannot name ({error}).", NEWER)
 
 
 def _start() -> None:

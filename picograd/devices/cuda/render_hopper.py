@@ -63,7 +63,7 @@ def functions_of(
       epilogue: epilogue of a product
     """
     if isinstance(choice, Written):
-        assert epilogue is not None, "a product has an epilogue, be it none"
+        assert epilogue is not None, "a product has an epilogue, which may be empty"
         return _product(choice.product, choice.tile, params, symbol, epilogue)
     if isinstance(choice, WrittenAttention):
         return _averages(choice.plain, choice.tile, params, symbol)

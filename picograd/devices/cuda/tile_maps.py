@@ -45,20 +45,20 @@ def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], l
     row = box[0] * dtype.itemsize if box else 0
     rules = [
         (dtype in KINDS, f"has elements of {dtype}"),
-        (not tile_map.rounds or dtype is dtypes.float32, f"rounds elements of {dtype}; it is float32"),
+        (not tile_map.rounds or dtype is dtypes.float32, f"rounds elements of {dtype}; only float32 is rounded"),
         (
             1 <= len(box) == len(extents) == len(strides) <= AXES_MAX,
-            f"has {len(extents)} axes, its box {len(box)}; one to five can be",
+            f"has {len(extents)} axes, its box {len(box)}; both must have the same number, one to five",
         ),
-        (address % PIECE_NBYTES == 0, f"begins at {address:#x}, no multiple of {PIECE_NBYTES}"),
+        (address % PIECE_NBYTES == 0, f"starts at {address:#x}, not a multiple of {PIECE_NBYTES}"),
         (
             all(each % PIECE_NBYTES == 0 for each in strides[1:]),
             f"has strides of {strides[1:]} bytes, not all multiples of {PIECE_NBYTES}",
         ),
-        (strides[0] == dtype.itemsize, "has an innermost axis that does not lie without gaps"),
-        (row % PIECE_NBYTES == 0, f"has a box of {row} bytes a row, no multiple of {PIECE_NBYTES}"),
-        (not tile_map.swizzles or row == ROW_NBYTES, f"is swizzled with {row} bytes a row; it is {ROW_NBYTES}"),
-        (all(1 <= each <= BOX_AXIS_MAX for each in box), f"has a box of {tile_map.box}; 1 to {BOX_AXIS_MAX} can be"),
+        (strides[0] == dtype.itemsize, "has an innermost axis with gaps"),
+        (row % PIECE_NBYTES == 0, f"has a box with rows of {row} bytes, no multiple of {PIECE_NBYTES}"),
+        (not tile_map.swizzles or row == ROW_NBYTES, f"is swizzled with rows of {row} bytes; they must be {ROW_NBYTES}"),
+        (all(1 <= each <= BOX_AXIS_MAX for each in box), f"has a box of {tile_map.box}; lengths are 1 to {BOX_AXIS_MAX}"),
     ]
     for holds, but in rules:
         if not holds:
@@ -70,7 +70,7 @@ def check_inside(tile_map: TileMap, numel: int) -> None:
     """Raises DeviceError if a map exceeds the memory's elements."""
     last = tile_map.offset + sum((extent - 1) * step for extent, step in zip(tile_map.shape, tile_map.steps))
     if last >= numel:
-        raise DeviceError(f"tile map of parameter {tile_map.param}: {tile_map.shape} is more than its {numel} elements.")
+        raise DeviceError(f"tile map of parameter {tile_map.param}: {tile_map.shape} exceeds its {numel} elements.")
 
 
 # ---- for a driver ----

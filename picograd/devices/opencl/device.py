@@ -81,7 +81,7 @@ def first_device() -> Any:
     _, found = _devices()
     if not found:
         hint = "install an OpenCL driver: that of the GPU, or PoCL (apt-get install pocl-opencl-icd)"
-        raise DeviceError("OPENCL: there is no platform with a device.", hint)
+        raise DeviceError("OPENCL: no platform has a device.", hint)
     check_process()
     return next((device for device in found if device.type & library().device_type.GPU), found[0])
 
@@ -97,7 +97,7 @@ def target_of(device: Any) -> Target:
         threads //= 2
     if threads < BLOCK_THREADS_MIN:
         most = device.max_work_group_size
-        raise DeviceError(f"OPENCL: {device.name} has work-groups of {most}, {BLOCK_THREADS_MIN} are needed.", INSTEAD)
+        raise DeviceError(f"OPENCL: {device.name} has work-groups of {most}; it needs {BLOCK_THREADS_MIN}.", INSTEAD)
     floats = device.single_fp_config
     features = {"fp64": "cl_khr_fp64" in device.extensions.split(), "rounded": floats & ROUNDED}
     return Target(
@@ -111,7 +111,7 @@ def target_of(device: Any) -> Target:
 def warn_of_denormals(device: Any) -> None:
     """Warns if arithmetic flushes denormal float32 to zero."""
     if not device.single_fp_config & DENORMALS:
-        warn_user(f"OPENCL: {device.name} makes float32 results below 1.2e-38 zero; all other devices keep them.")
+        warn_user(f"OPENCL: {device.name} flushes float32 results below 1.2e-38 to zero; all other devices keep them.")
 
 
 class OpenClMemory:
@@ -226,7 +226,7 @@ class OpenClDevice:
         status = library().status_code
         code = getattr(error, "code", None)  # pyopencl's own errors have none
         if code in (status.MEM_OBJECT_ALLOCATION_FAILURE, status.OUT_OF_HOST_MEMORY):
-            return self._out_of_memory(f"memory that it gave out before ({str(error).splitlines()[0]})")
+            return self._out_of_memory(f"memory that it had promised ({str(error).splitlines()[0]})")
         return DeviceError(f"OPENCL: {what} ({str(error).splitlines()[0]}).", hint)
 
     def _out_of_memory(self, wanted: int | str) -> OutOfMemoryError:

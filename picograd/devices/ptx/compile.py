@@ -55,7 +55,7 @@ def gpu_target(major: int, minor: int, shared_bytes: int) -> Target:
     number = 10 * major + minor
     known = [arch for arch in FIRST_VERSION if arch <= number]
     if not known:
-        fact = f"PTX: the GPU is an sm_{number}, and code is made for sm_{min(FIRST_VERSION)} and newer."
+        fact = f"PTX: the GPU is an sm_{number}; sm_{min(FIRST_VERSION)} or newer is needed."
         raise DeviceError(fact, "PICOGRAD_DEVICE=CPU")
     arch = max(known)
     return Target(

@@ -223,7 +223,7 @@ class PtxWriter(LlvmWriter):
     def write_block(self, loop: For) -> None:
         """Writes a BLOCK loop as the threads of the block, of which those beyond its extent are idle."""
         if self.in_block and self.phase.block > 1:
-            raise self.broken("a BLOCK loop stands in another")
+            raise self.broken("a BLOCK loop is nested in another")
         extent = loop.range.src[0]
         self.intervals[loop.range] = 0, max(0, min(interval_of(extent, self.intervals)[1], self.phase.block) - 1)
         self.ranges[loop.range.arg[0]] = "%thread.32" if loop.range.dtype is dtypes.int32 else "%thread"
@@ -246,7 +246,7 @@ class PtxWriter(LlvmWriter):
         elif kind is AxisKind.LOOP:
             super().write_for(loop)
         else:
-            raise self.broken(f"a {kind.name} loop stands where only a LOOP can")
+            raise self.broken(f"a {kind.name} loop is used where only a LOOP can be")
 
     def write_let(self, let: Let) -> None:
         if let.value.dtype.is_int:
@@ -486,7 +486,7 @@ class PtxWriter(LlvmWriter):
     def _check_all_run(self, statement: Statement) -> None:
         """Raises VerifyError if some threads of a warp may not reach a statement: the others would wait for ever."""
         if self.guarded:
-            raise self.broken(f"a {type(statement).__name__} stands in a BLOCK loop that not all threads run")
+            raise self.broken(f"a {type(statement).__name__} is in a BLOCK loop that not all threads run")
 
     def write_shuffle(self, shuffle: Shuffle) -> None:
         """Writes an exchange between threads of a warp: of 32 bits, or of 64 in two parts."""

@@ -101,9 +101,9 @@ def test_a_transpose_is_two_loops(device: str) -> None:
 
 
 def test_what_only_a_gpu_has_is_refused() -> None:
-    assert refused(Shuffle(Body.var(F32), const(1.0, F32), 1)) == "a Shuffle is of another kind of machine."
+    assert refused(Shuffle(Body.var(F32), const(1.0, F32), 1)) == "a Shuffle is a statement of another kind of machine."
     block = For(loop_range(1, AxisKind.BLOCK, 4), ())
-    assert refused(block) == "a BLOCK loop stands where only a LOOP can."
+    assert refused(block) == "a BLOCK loop is used where only a LOOP can be."
 
 
 if __name__ == "__main__":

@@ -341,7 +341,7 @@ try:
 except DeviceError as error:
     print(error.fact)
 """
-    said = "matmul_4_4 is a call of cuBLASLt 12.1.0, but cuBLASLt 13.99.7 for 132 multiprocessors is here."
+    said = "matmul_4_4 is a call of cuBLASLt 12.1.0, and this machine has cuBLASLt 13.99.7 for 132 multiprocessors."
     assert run_on(fake_driver, code, **cache) == said
 
 

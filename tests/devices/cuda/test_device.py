@@ -210,7 +210,7 @@ except pg.OutOfMemoryError as error:
         "    512 B float32 (128,) made at LINE",
         "    2 others with 384 B.",
         "  at LINE",
-        "  hint: let go of tensors, use smaller batches, or compute values twice with pg.checkpoint",
+        "  hint: release tensors, use smaller batches, or recompute values with pg.checkpoint",
     ]
 
 
@@ -229,7 +229,7 @@ for _ in range(2):
 """
     told = (
         "CUDA: {} failed with 700 (CUDA_ERROR_ILLEGAL_ADDRESS): a kernel before it did.\n"
-        "this process cannot use the GPU any more: start it again; with PICOGRAD_DEVICE=CUDASIM the access is named\n"
+        "this process can no longer use the GPU: start it again; PICOGRAD_DEVICE=CUDASIM names the faulty access\n"
     )
     assert run_on(fake_driver, code) + "\n" == told.format("cuEventQuery") + told.format("cuStreamQuery")
 

@@ -204,8 +204,8 @@ def changed(name: str) -> str:
         (1, TileMap(0, (N, K), (64, 64)), None),
         (2, TileMap(2, (N, M), (64, 32)), None),
         (0, TileMap(0, (M, K), (64, 64)), r"deadlock: .* misses 0 of 1 arrivals and 8192 bytes"),
-        (0, TileMap(0, (K, M), (64, 128)), "is swizzled with 256 bytes a row; it is 128"),
-        (1, TileMap(1, (N + 1, K), (64, 64)), r"tile map of parameter 1: \(101, 304\) is more than its 30400 elements"),
+        (0, TileMap(0, (K, M), (64, 128)), "is swizzled with rows of 256 bytes; they must be 128"),
+        (1, TileMap(1, (N + 1, K), (64, 64)), r"tile map of parameter 1: \(101, 304\) exceeds its 30400 elements"),
     ],
     ids=["no swizzle", "another matrix", "rows for columns", "half a box", "a box of wide rows", "more than there is"],
 )
@@ -255,4 +255,4 @@ except DeviceError as error:
 @needs_compiler
 def test_a_gpus_plan_has_the_driver_make_maps(fake_driver: Path) -> None:
     """On a driver that keeps its memory on the host."""
-    assert run_on(fake_driver, MAPPED) == "tile map of parameter 2: (201, 100) is more than its 20000 elements."
+    assert run_on(fake_driver, MAPPED) == "tile map of parameter 2: (201, 100) exceeds its 20000 elements."

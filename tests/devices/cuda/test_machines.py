@@ -31,7 +31,7 @@ for name in ("CUDA", "PTX"):
 print(pg.cuda.is_available(), pg.cuda.device_count(), pg.cuda.is_bf16_supported())
 pg.cuda.empty_cache()
 """
-OLD = "and code is made for sm_75 and newer"
+OLD = "sm_75 or newer is needed"
 LISTS = "nvidia-smi lists the GPUs, and CUDA_VISIBLE_DEVICES hides"
 UPDATE = "update the NVIDIA driver; until then PICOGRAD_DEVICE=CPU"
 
@@ -50,7 +50,7 @@ MACHINES: list[tuple[dict[str, str], list[str]]] = [
         [
             "CUDA|nvrtc: NVRTC makes no code for sm_70, only for sm_75,",
             "DeviceError|install an older nvidia-cuda-nvrtc that still knows the GPU, or use PICOGRAD_DEVICE=CPU",
-            f"PTX|PTX: the GPU is an sm_70, {OLD}.",
+            f"PTX|PTX: the GPU is an sm_70; {OLD}.",
             "DeviceError|PICOGRAD_DEVICE=CPU",
         ],
     ),
@@ -84,7 +84,7 @@ def test_a_gpu_that_cannot_be_used_is_not_there_and_says_why(
         (100, LISTS),
         (46, "another process has the GPU for itself"),
         (803, "the driver was updated while it was loaded: restart the machine"),
-        (34, "libcuda is a toolkit's, for linking alone"),
+        (34, "libcuda is the toolkit's stub"),
         (999, "nvidia-smi says whether the GPU answers"),
         (801, "PICOGRAD_DEVICE=CPU, or NUMPY"),
         (9999, "pip install --upgrade cuda-bindings"),
@@ -144,4 +144,4 @@ def test_every_status_of_nvrtc_is_checked() -> None:
 def test_another_gpu_than_the_first_is_told_how_to_be_the_first() -> None:
     with pytest.raises(pg.DeviceError) as caught:
         pg.ones(1, device="cuda:1")
-    assert caught.value.hint == "CUDA_VISIBLE_DEVICES=1 shows a process that GPU alone, as number 0"
+    assert caught.value.hint == "CUDA_VISIBLE_DEVICES=1 shows a process only that GPU, as number 0"

@@ -111,7 +111,7 @@ def refused(program: Program) -> str:
 
 def test_barrier_that_not_all_threads_reach_is_refused() -> None:
     whole, half = (For(loop_range(i, AxisKind.BLOCK, extent), (Barrier(),)) for i, extent in ((1, 64), (2, 32)))
-    assert refused(block_program(whole, half)) == "a Barrier stands in a BLOCK loop that not all threads run."
+    assert refused(block_program(whole, half)) == "a Barrier is in a BLOCK loop that not all threads run."
 
 
 def test_too_much_shared_memory_is_refused() -> None:
@@ -145,24 +145,24 @@ def test_a_shuffle_that_not_all_threads_reach_is_refused() -> None:
         For(loop_range(i, AxisKind.BLOCK, extent), (Shuffle(Body.var(F32), const(1.0, F32), 1),))
         for i, extent in ((1, 64), (2, 32))
     )
-    assert refused(block_program(whole, half)) == "a Shuffle stands in a BLOCK loop that not all threads run."
+    assert refused(block_program(whole, half)) == "a Shuffle is in a BLOCK loop that not all threads run."
 
 
 def test_block_of_too_many_threads_is_refused() -> None:
     program = block_program(For(loop_range(1, AxisKind.BLOCK, 2048), ()))
-    assert refused(program) == "a block has at most 1024 threads, a BLOCK loop can have 2048."
+    assert refused(program) == "a block has at most 1024 threads, this BLOCK loop up to 2048."
 
 
 def test_phase_without_grid_is_refused() -> None:
     program = Program("broken", (), (), ((Barrier(),),))
-    assert refused(program) == "a phase is named values and GRID loops, found Barrier."
+    assert refused(program) == "a phase consists of named values and GRID loops, found Barrier."
 
 
 def test_grid_that_depends_on_data_is_refused() -> None:
     before = Body()
     count = before.load(param(0, 1, dtypes.int64), 0)
     program = Program("broken", (), (), ((*before.done(), For(loop_range(0, AxisKind.GRID, count), ())),))
-    assert refused(program) == "the extent of a GRID loop depends on what a kernel has read."
+    assert refused(program) == "the extent of a GRID loop depends on a value in memory."
 
 
 def test_operation_without_a_row_is_refused() -> None:

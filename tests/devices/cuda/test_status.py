@@ -86,7 +86,7 @@ TRIED_AGAIN = [
 STATUSES = [
     (800, "{} failed with 800 (CUDA_ERROR_NOT_PERMITTED)"),
     (2, "{} failed with 2 (CUDA_ERROR_OUT_OF_MEMORY)"),
-    (9999, "{} failed with a status without a name here (9999 "),
+    (9999, "{} failed with a status that cuda-bindings cannot name (9999 "),
 ]
 
 
@@ -129,7 +129,7 @@ print(*sorted(counts))
 
 @pytest.mark.req("B6")
 @pytest.mark.parametrize(
-    ("status", "told"), [(1, "1 (CUDA_ERROR_INVALID_VALUE)."), (9999, "a status without a name here (9999 ")]
+    ("status", "told"), [(1, "1 (CUDA_ERROR_INVALID_VALUE)."), (9999, "a status that cuda-bindings cannot name (9999 ")]
 )
 def test_a_map_that_the_driver_does_not_encode_is_told(fake_driver: Path, status: int, told: str) -> None:
     code = FAILING + f"status = {status}" + """

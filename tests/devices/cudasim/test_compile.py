@@ -123,7 +123,7 @@ def test_a_compiler_that_says_nothing_is_told_with_its_status() -> None:
     source = Source("silent", "cuda", "", (), (), ())
     with pytest.raises(CompileError) as caught:
         compile_library(shutil.which("false") or "false", (), source, "sim", "cu", ())
-    assert caught.value.fact == "false rejected kernel silent for sim.\n  it ended with status 1 and said nothing"
+    assert caught.value.fact == "false rejected kernel silent for sim.\n  it ended with status 1 and no message"
 
 
 def test_a_full_disk_is_told_with_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,5 +133,5 @@ def test_a_full_disk_is_told_with_the_folder(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(CompileError) as caught:
         compile_library(hostcxx.compiler(), (), Source("large", "cuda", "", (), (), ()), "sim", "cu", ())
-    assert caught.value.fact.endswith(f" cannot be given kernel large in {gettempdir()} (No space left on device).")
-    assert caught.value.hint == "TMPDIR names another folder for what lives only while it compiles"
+    assert caught.value.fact.endswith(f" cannot compile kernel large in {gettempdir()} (No space left on device).")
+    assert caught.value.hint == "TMPDIR names another folder for temporary files"

@@ -118,12 +118,12 @@ def test_lanes_move_from_memory_that_begins_anywhere(dtype: str, lanes: int, nam
 
 def test_a_shuffle_is_refused() -> None:
     block = For(loop_range(1, AxisKind.BLOCK, 64), (Shuffle(Body.var(F32), const(1.0, F32), 1),))
-    assert refused(block_program(block)) == "a Shuffle is of another kind of machine."
+    assert refused(block_program(block)) == "a Shuffle is a statement of another kind of machine."
 
 
 def test_a_barrier_that_not_all_threads_reach_is_refused() -> None:
     whole, half = (For(loop_range(i, AxisKind.BLOCK, extent), (Barrier(),)) for i, extent in ((1, 64), (2, 32)))
-    assert refused(block_program(whole, half)) == "a Barrier stands in a BLOCK loop that not all threads run."
+    assert refused(block_program(whole, half)) == "a Barrier is in a BLOCK loop that not all threads run."
 
 
 @pytest.mark.parametrize("name", device_params("OPENCL"))

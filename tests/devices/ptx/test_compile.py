@@ -72,7 +72,7 @@ def test_a_gpu_that_is_newer_than_llvm_takes_the_code_of_the_newest_known() -> N
 def test_an_old_gpu_is_told_what_code_is_made_for() -> None:
     with pytest.raises(DeviceError) as caught:
         nvptx.gpu_target(6, 1, SHARED)
-    assert caught.value.fact == "PTX: the GPU is an sm_61, and code is made for sm_75 and newer."
+    assert caught.value.fact == "PTX: the GPU is an sm_61; sm_75 or newer is needed."
     assert caught.value.hint == "PICOGRAD_DEVICE=CPU"
 
 

@@ -143,7 +143,7 @@ def refused(program: Program) -> str:
 
 def test_barrier_that_not_all_threads_reach_is_refused() -> None:
     whole, half = (For(loop_range(i, AxisKind.BLOCK, extent), (Barrier(),)) for i, extent in ((1, 64), (2, 32)))
-    assert refused(block_program(whole, half)) == "a Barrier stands in a BLOCK loop that not all threads run."
+    assert refused(block_program(whole, half)) == "a Barrier is in a BLOCK loop that not all threads run."
 
 
 def test_a_shuffle_that_not_all_threads_reach_is_refused() -> None:
@@ -151,12 +151,12 @@ def test_a_shuffle_that_not_all_threads_reach_is_refused() -> None:
         For(loop_range(i, AxisKind.BLOCK, extent), (Shuffle(Body.var(F32), const(1.0, F32), 1),))
         for i, extent in ((1, 64), (2, 32))
     )
-    assert refused(block_program(whole, half)) == "a Shuffle stands in a BLOCK loop that not all threads run."
+    assert refused(block_program(whole, half)) == "a Shuffle is in a BLOCK loop that not all threads run."
 
 
 def test_a_block_loop_in_another_is_refused() -> None:
     inner = For(loop_range(2, AxisKind.BLOCK, 32), ())
-    assert refused(threads_program(inner)) == "a BLOCK loop stands in another."
+    assert refused(threads_program(inner)) == "a BLOCK loop is nested in another."
 
 
 def test_too_much_shared_memory_is_refused() -> None:
@@ -172,7 +172,7 @@ def test_global_memory_is_only_a_parameter() -> None:
 def test_a_register_at_a_computed_place_is_refused() -> None:
     own = memory("own", 4, MemorySpace.REGISTER)
     store = Store(own, loop_range(1, AxisKind.BLOCK, 64), const(1.0, F32))
-    assert refused(threads_program(Alloc(own), store)).endswith("is not a constant place.")
+    assert refused(threads_program(Alloc(own), store)).endswith("is not a constant.")
 
 
 if __name__ == "__main__":
