@@ -154,9 +154,9 @@ def remedy(value: Any, wanted: Any) -> str | None:
     if isinstance(value, str) and NUMERAL.fullmatch(value) and ("a number" in said or "an int" in said):
         return "a number has no quotes; float(text) and int(text) read one."
     if isinstance(value, (list, tuple)) and "a module" in said:
-        return "a star before the list gives them one by one: Sequential(*layers)."
+        return "a star before the list passes them one by one: Sequential(*layers)."
     if said == "a sequence of tensors" and hasattr(value, "requires_grad"):
-        return "a list holds them: [x, y]."
+        return "put them into a list: [x, y]."
     is_data = isinstance(value, (np.ndarray, list, tuple, numbers.Number))
     return "pg.tensor(...) makes a tensor of it." if is_data and "a tensor" in said else None
 

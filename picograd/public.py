@@ -217,14 +217,14 @@ def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         return function(*args, **kwargs)
     outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     if not all(map(_is_tensor, outs)):
-        raise ArgumentTypeError(f"{function.__name__}: out must be a tensor, or as many as it returns, got {shown(out)}.")
+        raise ArgumentTypeError(f"{function.__name__}: out must be a tensor, or one for each result, got {shown(out)}.")
     makes = "dtype" in signature_of(function)[0].parameters and not any(map(_is_tensor, args))
     if (makes or function.__name__ in COMPUTED_AS_OUT) and kwargs.get("dtype") is None:
         kwargs["dtype"] = outs[0].dtype
     returned = function(*args, **kwargs)
     results = returned if isinstance(returned, tuple) else (returned,)
     if len(results) != len(outs):
-        raise ArgumentTypeError(f"{function.__name__}: it returns {len(results)} tensors, got {len(outs)} as out.")
+        raise ArgumentTypeError(f"{function.__name__}: returns {len(results)} tensors, got {len(outs)} as out.")
     if kwargs.get("dtype") is not None and results[0].dtype is not outs[0].dtype:
         fact = f"{function.__name__}: dtype={results[0].dtype}, but out has {outs[0].dtype}."
         raise DTypeError(fact, hint="leave dtype out: the result is stored as out's.")

@@ -140,7 +140,7 @@ class GradScaler:
                 raise JitError(
                     f"GradScaler.step: {type(optimizer).__name__} makes new state in a function that is traced, which could"
                     " not be taken back.",
-                    hint="make one such step before, without jit.",
+                    hint="call one step without jit before.",
                 )
             for tensor, old in zip(tensors, before):
                 tensor.assign(Tensor.choose(finite.to(tensor.device), tensor, old))

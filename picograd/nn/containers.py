@@ -286,7 +286,7 @@ class _Named(_Held):
 
     def __setitem__(self, name: str, item: Any) -> None:
         if not isinstance(name, str) or "." in name or (name not in self._names and hasattr(self, name)):
-            raise ArgumentError(f"{type(self).__name__}: {name!r} is taken, or no name without dots.")
+            raise ArgumentError(f"{type(self).__name__}: {name!r} is taken, dotted or not a str.")
         setattr(self, name, item)
         self._name_part(name)
 

@@ -139,5 +139,5 @@ class GradientWatch:
         others = [new is not old for i, (new, old) in enumerate(zip(parts, before)) if i != place]
         if len(parts) != len(before) or any(others):
             name = type(self.module).__name__
-            raise GradientError(f"{kind}: a hook of {name} replaced gradients of several tensors.")
+            raise GradientError(f"{kind}: a hook of {name} replaced the gradients of several tensors.")
         return parts[place]

@@ -254,7 +254,7 @@ class ModuleState(ModuleAttributes):
             if not isinstance(target, (str, dtypes.DType, type)):
                 raise ArgumentError(f"to: needs a device name or a dtype, got {target!r}.", '.to("cuda") or .cuda(0)')
             if target in (int, bool) or (isinstance(target, dtypes.DType) and not target.is_float):
-                raise DTypeError(f"to: a module's floats become other floats, not {target}.", "x.to(dtype) of one tensor.")
+                raise DTypeError(f"to: a module's dtype must be a float, got {target}.", "x.to(dtype) of one tensor.")
         seen: set[int] = set()
         for _, tensor in self._named_tensors("parameter", "buffer", "temporary"):
             if id(tensor) not in seen:
@@ -430,7 +430,7 @@ def _as_tensor(name: str, value: Any, shape: Shape) -> Tensor:
     if tensor.shape == (1,) and shape == ():  # PyTorch before 0.4 had no tensors of zero axes
         return tensor.reshape(())
     if tensor.shape != shape:
-        raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, and {shape} in the model.")
+        raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}; the model's has {shape}.")
     return tensor
 
 

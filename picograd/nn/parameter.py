@@ -216,8 +216,8 @@ class ModuleAttributes:
         if value is not None and role is None and self._kinds().get(name) == "parameter":
             owner = type(self).__name__
             raise ArgumentTypeError(
-                f"{owner}.{name} is a parameter: it can become an nn.Parameter or None, got {shown(value)}.",
-                hint=f"nn.Parameter(value); or within no_grad {name}.copy_(value), which keeps what optimizers know.",
+                f"{owner}.{name} is a parameter; only an nn.Parameter or None can replace it, got {shown(value)}.",
+                hint=f"nn.Parameter(value); or {name}.copy_(value) within no_grad, which keeps the state of optimizers.",
             )
         if not isinstance(value, Tensor) and value is not None:
             kind, held = self._kinds().pop(name, None), self.__dict__.get(name)
@@ -325,4 +325,4 @@ class ModuleAttributes:
 
     def _check_name(self, function: str, name: str) -> None:
         if not name or "." in name or (hasattr(self, name) and name not in self._kinds()):
-            raise ArgumentError(f"{function}: {name!r} is taken, or no name without dots.")
+            raise ArgumentError(f"{function}: {name!r} is taken, empty or dotted.")

@@ -73,7 +73,7 @@ class Muon(Declared):
 
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         if parameter.ndim != 2:
-            raise ShapeError(f"Muon: parameters must be matrices, got {parameter.shape}.", hint="optim.AdamW for it")
+            raise ShapeError(f"Muon: parameters must be matrices, got {parameter.shape}.", hint="optim.AdamW for this one")
         return super()._state_of(parameter, group)
 
     @staticmethod
@@ -147,7 +147,7 @@ class Adafactor(Declared):
         if not d >= 1.0:
             raise ArgumentError(f"Adafactor: d must be at least 1, got {d}.")
         if beta2_decay > 0 or any(bound is not None and bound < 0 for bound in eps):
-            raise ArgumentError(f"Adafactor: beta2_decay must not be above 0, nor eps below, got {beta2_decay}, {eps}.")
+            raise ArgumentError(f"Adafactor: beta2_decay must be at most 0 and eps at least 0, got {beta2_decay}, {eps}.")
         self._begin(vars())
 
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:

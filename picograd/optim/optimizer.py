@@ -219,17 +219,17 @@ def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
     params, names = _split_names(name, given["params"])
     for tensor in params:
         if not isinstance(tensor, Tensor) or not tensor.is_leaf:
-            of_dict = "model.parameters(), or model.named_parameters(); of a dict its values()."
-            hint = of_dict if isinstance(tensor, str) else "a leaf is not a result: x.detach().requires_grad_()."
+            of_dict = "model.parameters(), or model.named_parameters(); for a dict its values()."
+            hint = of_dict if isinstance(tensor, str) else "make a leaf of a result: x.detach().requires_grad_()."
             raise ArgumentError(f"{name}: parameters must be leaf tensors, got {shown(tensor)}.", hint)
     taken = {id(p) for group in others for p in group["params"]}
     for place, tensor in enumerate(params):
         if id(tensor) in taken:
-            raise ArgumentError(f"{name}: parameter {place} of a group, {tensor.shape}, is in a group already.")
+            raise ArgumentError(f"{name}: parameter {place} of a group, {tensor.shape}, is already in a group.")
         taken.add(id(tensor))
     for group in others:
         if ("param_names" in group) != (names is not None or "param_names" in given):
-            raise ArgumentError(f"{name}: either all parameters have names, or none.")
+            raise ArgumentError(f"{name}: give names to all parameters, or to none.")
     settings = {**defaults, **given}
     if isinstance(settings.get("lr"), Tensor) and settings["lr"].numel() != 1:
         raise ArgumentError(f"{name}: lr must be one number, got shape {settings['lr'].shape}.")
@@ -250,7 +250,7 @@ def _split_names(name: str, given: Any) -> tuple[list[Tensor], list[str] | None]
     if not any(named):
         return items, None
     if not all(named):
-        raise ArgumentError(f"{name}: either all parameters have names, or none.")
+        raise ArgumentError(f"{name}: give names to all parameters, or to none.")
     return [tensor for _, tensor in items], [label for label, _ in items]
 
 
@@ -295,7 +295,7 @@ class Optimizer:
             raise ArgumentTypeError(f"{name}: params must be several tensors, got one.", hint=f"{name}([tensor], ...)")
         given = list(params)
         if not given:
-            hint = "an iterator gives its tensors once: list(model.parameters()), if it is used twice."
+            hint = "an iterator can be read once: use list(model.parameters()) to read it twice."
             raise ArgumentError(f"{type(self).__name__}: got no parameters.", hint)
         self.defaults = dict(defaults)
         self.param_groups: list[ParamGroup] = []
@@ -358,7 +358,7 @@ class Optimizer:
             raise JitError(
                 f"{type(self).__name__}: step() makes state ({', '.join(tensors)}) for parameter {place} in a function that"
                 " is traced, whose later calls would not make it.",
-                "make one such step before, without jit.",
+                "call one step without jit before.",
             )
         self.state = StateOf(self.param_groups, {**self.state, place: {**self.state.get(place, {}), **tensors}})
 
@@ -373,7 +373,7 @@ class Optimizer:
         """
         for name, value in options.items():
             if name not in IMPLEMENTATIONS:
-                raise ArgumentError(f"{type(self).__name__}: there is no setting {name}.")
+                raise ArgumentError(f"{type(self).__name__}: has no setting {name}.")
             if name == "differentiable" and value:
                 raise ArgumentError(f"{type(self).__name__}: differentiable=True: no gradient flows through a step.")
 

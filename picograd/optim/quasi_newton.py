@@ -226,7 +226,7 @@ def _checked(closure: Callable[[], Tensor] | None) -> Callable[[], Tensor]:
         raise ArgumentError("LBFGS: step() needs a closure that computes the loss and its gradients.")
     if trace.get() is not None:
         raise JitError(
-            "jit: LBFGS.step() decides by values of the loss how to go on, and in a trace there are none.",
+            "jit: LBFGS.step() needs values of the loss, and a trace has no values.",
             "jit the closure, and call step(closure) outside.",
         )
     return closure

@@ -347,7 +347,7 @@ class _Fuser:
             loop = self.loops.get(op.src[0])
             self.nests.put(op, self.nests.attached[op.src[0]].nest if loop is None else loop)
         else:
-            fact = f"{op.code.name}: no kernel is generated for it yet."
+            fact = f"{op.code.name}: no kernel can be generated for it."
             raise UnsupportedOp(fact, "PICOGRAD_DEVICE=NUMPY runs every operation", line_of(op))
 
     def visit_contiguous(self, op: Op) -> None:

@@ -27,8 +27,8 @@ from picograd.ir.origin import lines_of
 
 Values = Mapping[Op, np.ndarray[Any, Any]]
 HINTS = {
-    "NaN": "keep divisors, and what logarithms and roots are taken of, away from 0: x.clamp(min=1e-6).",
-    "infinity": "numbers have grown beyond their dtype: a smaller learning rate, or gradients that are clipped.",
+    "NaN": "keep divisors and the operands of logarithms and roots away from 0: x.clamp(min=1e-6).",
+    "infinity": "numbers exceed their dtype: use a smaller learning rate, or clip gradients.",
 }
 
 
@@ -156,9 +156,9 @@ def raise_for(op: Op, kind: str) -> None:
     if made.code not in SOURCES and _formula(made) is None:
         raise _error(made, values, kind, line)
     if kind == "gradient":
-        fact = f"detect_anomaly: data of shape {tuple(made.shape)}, which a gradient is computed from, have a NaN."
+        fact = f"detect_anomaly: data of shape {tuple(made.shape)} have a NaN, and a gradient is computed from them."
         if made.code is OpCode.CONST:
-            fact = "detect_anomaly: a gradient is a constant, which is NaN: it is computed from numbers alone."
+            fact = "detect_anomaly: a gradient is the constant NaN, computed from numbers alone."
         raise AnomalyError(fact, line=line)
 
 

@@ -501,13 +501,13 @@ def _mention(op: Op, line: Line | None, num_kernels: int) -> None:
             f"a result of shape {op.shape} has a graph of more than {LIVE_OPS_MAX // 2} operations that grows from step to"
             " step and is kept for backward()."
         )
-        hint = "total += loss.detach() or loss.item(), or backward() now and then, lets go of it."
+        hint = "add loss.detach() or loss.item() to totals, or call backward() now and then."
     else:
         fact = (
-            f"a value of shape {op.shape} depends on a very long graph that was never computed, as one carried through a "
-            f"loop does; it is computed now, by a plan of {num_kernels} kernels, and every time it has grown as long again."
+            f"a value of shape {op.shape} depends on a very long graph that was never computed, such as one carried through"
+            f" a loop; it is computed now, by a plan of {num_kernels} kernels, and again whenever it has grown as long."
         )
-        hint = "x.realize() in the loop computes it step by step, by a plan of one step."
+        hint = "x.realize() in the loop computes each step by a plan of one step."
     text = "\n".join([fact, *([f"  at {line}"] if line is not None else []), f"  hint: {hint}"])
     if line is None:
         warnings.warn(text, UserWarning, stacklevel=2)

@@ -78,7 +78,7 @@ def _product(self: T, function: str, other: TensorCore) -> T:
         )
     dtype = lowered(lhs.dtype if lhs.dtype is rhs.dtype else promoted(lhs, rhs))
     if dtype.kind == "b":
-        raise DTypeError(f"{function}: bools have no product of matrices.", hint="cast them: x.int()")
+        raise DTypeError(f"{function}: bools have no matrix product.", hint="cast them: x.int()")
     lhs = lhs if lhs.dtype is dtype else cast(lhs, dtype)
     rhs = rhs if rhs.dtype is dtype else cast(rhs, dtype)
     return result_of(self, function, matmul_op(lhs, rhs, function), other)

@@ -47,12 +47,12 @@ TYPES: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: pg.cat(X, X),
         "cat: tensors must be a sequence of tensors, got a Tensor of shape (2, 2) and dtype float32.\n"
-        "  hint: a list holds them: [x, y].",
+        "  hint: put them into a list: [x, y].",
     ),
     (
         lambda: pg.stack(X),
         "stack: tensors must be a sequence of tensors, got a Tensor of shape (2, 2) and dtype float32.\n"
-        "  hint: a list holds them: [x, y].",
+        "  hint: put them into a list: [x, y].",
     ),
     (
         lambda: F.layer_norm(X, X),

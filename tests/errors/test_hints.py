@@ -21,7 +21,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "classes as floats": (
         lambda: F.cross_entropy(SCORES, Tensor([1.0, 2.0, 3.0, 4.0])),
         "cross_entropy: a target of floats holds probabilities, so (4,) must have the shape of input (4, 10).\n"
-        "  hint: target.long(), if these are classes.",
+        "  hint: target.long(), if it holds classes.",
     ),
     "classes as one-hot rows": (
         lambda: F.cross_entropy(SCORES, Tensor.zeros(4, 10).long()),
@@ -58,7 +58,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "parameters that are used up": (
         lambda: optim.Adam(iter(())),
         "Adam: got no parameters.\n"
-        "  hint: an iterator gives its tensors once: list(model.parameters()), if it is used twice.",
+        "  hint: an iterator can be read once: use list(model.parameters()) to read it twice.",
     ),
     "a setting of another library": (
         lambda: optim.SGD(MODEL.parameters(), learning_rate=0.1),
@@ -73,7 +73,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a list of layers": (
         lambda: nn.Sequential([MODEL]),
         "Sequential: layers must be a module, a function or a dict of modules, got list [Linear].\n"
-        "  hint: a star before the list gives them one by one: Sequential(*layers).",
+        "  hint: a star before the list passes them one by one: Sequential(*layers).",
     ),
     "a class for a layer": (
         lambda: nn.Sequential(MODEL, nn.ReLU),
@@ -92,7 +92,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "images that are not flat": (
         lambda: nn.Linear(784, 10)(Tensor.zeros(4, 1, 28, 28)),
         "linear: input (4, 1, 28, 28) does not fit weight (10, 784): the last axes must be equal.\n"
-        "  hint: input.flatten(1) fits; nn.Flatten() does so within a Sequential.",
+        "  hint: input.flatten(1) fits; in a Sequential, nn.Flatten().",
     ),
     "an image without channels": (
         lambda: nn.Conv2d(1, 2, 3)(Tensor.zeros(28, 28)),
@@ -110,8 +110,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a batch of one": (
         lambda: nn.BatchNorm1d(3)(Tensor.zeros(1, 3)),
-        "batch_norm: in training a channel needs more than one value, got input (1, 3).\n"
-        "  hint: more than one example, drop_last=True of the DataLoader, or model.eval().",
+        "batch_norm: in training a channel needs at least two values, got input (1, 3).\n"
+        "  hint: pass two examples or more (drop_last=True of the DataLoader), or call model.eval().",
     ),
     "the sizes of a batch to normalize": (
         lambda: nn.LayerNorm(4)(Tensor.zeros(2, 3)),
@@ -175,12 +175,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a dict of tensors for parameters": (
         lambda: optim.SGD(MODEL.state_dict()),  # type: ignore[arg-type]
         "SGD: parameters must be leaf tensors, got str 'weight'.\n"
-        "  hint: model.parameters(), or model.named_parameters(); of a dict its values().",
+        "  hint: model.parameters(), or model.named_parameters(); for a dict its values().",
     ),
     "a result for a parameter": (
         lambda: optim.SGD([Tensor([1.0], requires_grad=True) * 2]),
         "SGD: parameters must be leaf tensors, got a Tensor of shape (1,) and dtype float32.\n"
-        "  hint: a leaf is not a result: x.detach().requires_grad_().",
+        "  hint: make a leaf of a result: x.detach().requires_grad_().",
     ),
     "a rate as a text": (
         lambda: optim.SGD(MODEL.parameters(), lr="0.1"),  # type: ignore[arg-type]

@@ -186,10 +186,10 @@ WRONG: dict[str, list[Case]] = {
         (lambda: Tensor([1, 2]).narrow(0, Tensor(True), 1), ArgumentTypeError,
          "narrow: start must be an int or a Length, got a Tensor of shape () and dtype bool."),
         (lambda: pg.nn.functional.cross_entropy(X, X, ignore_index=1), ArgumentError,
-         "cross_entropy: ignore_index=1 leaves out classes, not probabilities."),
+         "cross_entropy: ignore_index=1 is for classes; target holds probabilities."),
         (lambda: pg.optim.Adam([NEEDED], lr=LINE), ArgumentError, "Adam: lr must be one number, got shape (3,)."),
         (lambda: pg.optim.Adafactor([NEEDED], eps=(-1.0, 1e-3)), ArgumentError,
-         "Adafactor: beta2_decay must not be above 0, nor eps below, got -0.8, (-1.0, 0.001)."),
+         "Adafactor: beta2_decay must be at most 0 and eps at least 0, got -0.8, (-1.0, 0.001)."),
     ],
 }  # fmt: skip
 

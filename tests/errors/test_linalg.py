@@ -59,7 +59,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "addr: alpha=0.5 does not fit int64.",
     ),
     "bools": (
-        lambda: Tensor([True]).dot(Tensor([True])), pg.DTypeError, "dot: bools have no product of matrices.",
+        lambda: Tensor([True]).dot(Tensor([True])), pg.DTypeError, "dot: bools have no matrix product.",
     ),
     "terms": (
         lambda: pg.einsum("ij,jk", SQUARE), pg.ArgumentError, "einsum: 'ij,jk' has 2 terms, but there are 1 operands.",

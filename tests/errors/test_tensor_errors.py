@@ -287,13 +287,13 @@ CASES = [
     (
         lambda: nn.Linear(2, 2, bias=False).load_state_dict({"weight": Tensor.zeros(3, 2)}),
         pg.ShapeError,
-        "load_state_dict: weight has shape (3, 2), and (2, 2) in the model.",
+        "load_state_dict: weight has shape (3, 2); the model's has (2, 2).",
     ),
     (
         lambda: optim.SGD([], lr=0.1),
         pg.ArgumentError,
         "SGD: got no parameters.\n"
-        "  hint: an iterator gives its tensors once: list(model.parameters()), if it is used twice.",
+        "  hint: an iterator can be read once: use list(model.parameters()) to read it twice.",
     ),
 ]
 

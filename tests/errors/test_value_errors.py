@@ -86,12 +86,12 @@ CASES = [
     (
         lambda: functional.max_unpool2d(Tensor.ones(1, 1, 2, 2), Tensor([[[[0, 16], [3, 5]]]]), 2),
         "max_unpool2d: index 16 is outside of an image of (4, 4).",
-        "indices come from max pooling with return_indices=True; output_size is what was pooled.",
+        "indices come from max pooling with return_indices=True; output_size is the shape before it.",
     ),
     (
         lambda: functional.max_unpool1d(Tensor.ones(1, 1, 2), Tensor([[[0, -1]]]), 2),
         "max_unpool1d: index -1 is outside of an image of (4,).",
-        "indices come from max pooling with return_indices=True; output_size is what was pooled.",
+        "indices come from max pooling with return_indices=True; output_size is the shape before it.",
     ),
     *(
         (
@@ -103,13 +103,13 @@ CASES = [
     ),
     (
         lambda: functional.ctc_loss(Tensor.zeros(4, 1, 3), Tensor([[2, 1]]), [5], [2]),
-        "ctc_loss: one of input_lengths is 5.",
-        "they are 0 to 4.",
+        "ctc_loss: input_lengths has an element 5.",
+        "each must be from 0 to 4.",
     ),
     (
         lambda: functional.ctc_loss(Tensor.zeros(4, 1, 3), Tensor([[2, 1]]), [4], [3]),
-        "ctc_loss: one of target_lengths is 3.",
-        "they are 0 to 2.",
+        "ctc_loss: target_lengths has an element 3.",
+        "each must be from 0 to 2.",
     ),
 ]
 COMPILED = pytest.mark.variants(every=5)

@@ -269,7 +269,7 @@ def test_the_line_of_an_open_bracket_is_named() -> None:
     open_kernel = pg.kernel(COPY.format("if (i > 0) { out[i] = x[i];"), output=lambda x: x, grid=1, block=8)
     with pytest.raises(CompileError) as caught:
         open_kernel(pg.zeros(8, device="CUDASIM")).realize()
-    assert re.fullmatch(r"nothing closes the \{ of copy\.cu:\d+\.", caught.value.hint or "")
+    assert re.fullmatch(r"the \{ of copy\.cu:\d+ is never closed\.", caught.value.hint or "")
 
 
 def test_functions_of_a_kernel_may_be_values() -> None:

@@ -74,7 +74,7 @@ def test_16_bits_are_computed_in_32(device, rng):
         (lambda: functional.softshrink(Tensor([1.0]), -1.0), pg.ArgumentError,
          "softshrink: lambd must not be negative, got -1.0."),
         (lambda: functional.hardtanh(Tensor([1.0]), 1.0, 0.0), pg.ArgumentError,
-         "hardtanh: min_val must not be above max_val, got 1.0 and 0.0."),
+         "hardtanh: min_val must be at most max_val, got 1.0 and 0.0."),
         (lambda: functional.glu(Tensor([1.0, 2.0, 3.0])), pg.ShapeError,
          "glu: axis -1 of shape (3,) must be of even length to be halved."),
         (lambda: functional.prelu(Tensor.zeros(2, 3), Tensor.zeros(2)), pg.ShapeError,
@@ -82,7 +82,7 @@ def test_16_bits_are_computed_in_32(device, rng):
         (lambda: functional.gumbel_softmax(Tensor([1.0]), 0.0), pg.ArgumentError,
          "gumbel_softmax: tau must be positive, got 0.0."),
         (lambda: functional.rrelu(Tensor([1.0]), 0.5, 0.1), pg.ArgumentError,
-         "rrelu: lower must not be above upper, got 0.5 and 0.1."),
+         "rrelu: lower must be at most upper, got 0.5 and 0.1."),
     ],
 )  # fmt: skip
 def test_errors(call, kind, fact):
@@ -122,7 +122,7 @@ def test_softmax_without_an_axis_takes_pytorchs_and_warns():
     for name in ("softmax", "log_softmax", "softmin"):
         for shape in ((), (3,), (2, 3), (2, 3, 4), (2, 3, 4, 5)):
             x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-            with pytest.warns(UserWarning, match=f"{name}: dim does not say which axis"):
+            with pytest.warns(UserWarning, match=f"{name}: dim is missing for shape"):
                 found = getattr(pg.nn.functional, name)(Tensor(x))
             with pytest.warns(UserWarning, match="Implicit dimension choice"):
                 wanted = getattr(torch.nn.functional, name)(torch.tensor(x))

@@ -115,7 +115,7 @@ def test_a_container_changed_after_a_capture_is_noticed():
     [
         (lambda: nn.ModuleList([nn.Tanh()])[1], "ModuleList: index 1 is out of range for 1 items."),
         (lambda: nn.ModuleDict()["a"], "ModuleDict: there is no 'a' among its 0 parts."),
-        (lambda: nn.ModuleDict({"forward": nn.Tanh()}), "ModuleDict: 'forward' is taken, or no name without dots."),
+        (lambda: nn.ModuleDict({"forward": nn.Tanh()}), "ModuleDict: 'forward' is taken, dotted or not a str."),
         (lambda: nn.ModuleDict([nn.Tanh()]),
          "ModuleDict: modules must be a dict of modules, an iterable of tuples of a str and a module or None, "
          "got list [Tanh]."),

@@ -89,7 +89,7 @@ def test_errors():
         (lambda: functional.ctc_loss(x, Tensor([[1]]), [4, 4], [1, 1]),
          "ctc_loss: targets (1, 1) must have a row for each of 2 sequences."),
         (lambda: functional.ctc_loss(x, Tensor([1]), [4, 4], [1, 1]),
-         "ctc_loss: targets (1,) are fewer than the 2 of target_lengths."),
+         "ctc_loss: targets (1,) must have the 2 of target_lengths."),
     ):  # fmt: skip
         with pytest.raises(pg.PicogradError) as caught:
             call()

@@ -151,9 +151,9 @@ def test_summary_of_several_inputs():
 
 
 ERRORS = [
-    (lambda net: net.register_buffer("a.b", Tensor([1.0])), "register_buffer: 'a.b' is taken, or no name without dots."),
+    (lambda net: net.register_buffer("a.b", Tensor([1.0])), "register_buffer: 'a.b' is taken, empty or dotted."),
     (lambda net: net.register_parameter("forward", None),
-     "register_parameter: 'forward' is taken, or no name without dots."),
+     "register_parameter: 'forward' is taken, empty or dotted."),
     (lambda net: net.register_parameter("w", Tensor([1.0])),
      "register_parameter: w must be an nn.Parameter, or a leaf that requires grad."),
     (lambda net: net.get_submodule("0"), "get_submodule: Linear has no module '0'."),
@@ -248,7 +248,7 @@ def test_of_several_gradients_none_is_replaced(device):
     net.register_full_backward_hook(lambda module, grads, outputs: tuple(g * 2 for g in grads))
     with pytest.raises(pg.GradientError) as caught:
         sum(net(a, b)).sum().backward()
-    assert caught.value.fact == "register_full_backward_hook: a hook of Sum replaced gradients of several tensors."
+    assert caught.value.fact == "register_full_backward_hook: a hook of Sum replaced the gradients of several tensors."
 
 
 def test_of_gradients_of_several_results_none_is_replaced(device):
@@ -256,7 +256,7 @@ def test_of_gradients_of_several_results_none_is_replaced(device):
     net.register_full_backward_pre_hook(lambda module, grads: tuple(Tensor([1.0]) for _ in grads))
     with pytest.raises(pg.GradientError) as caught:
         sum(net(a, a)).sum().backward()
-    assert caught.value.fact == "register_full_backward_pre_hook: a hook of Sum replaced gradients of several tensors."
+    assert caught.value.fact == "register_full_backward_pre_hook: a hook of Sum replaced the gradients of several tensors."
 
 
 def test_a_hook_that_is_always_called_sees_a_forward_fail():

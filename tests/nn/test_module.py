@@ -217,7 +217,7 @@ def test_a_parameter_does_not_become_what_is_not_trained(value, said):
     net = nn.Linear(1, 1)
     with pytest.raises(pg.ArgumentTypeError) as caught:
         net.weight = value
-    assert caught.value.fact == f"Linear.weight is a parameter: it can become an nn.Parameter or None, got {said}."
+    assert caught.value.fact == f"Linear.weight is a parameter; only an nn.Parameter or None can replace it, got {said}."
     net.weight, net.bias = nn.Parameter(Tensor([[2.0]])), None
     assert [name for name, _ in net.named_parameters()] == ["weight"]
     net.weight = Tensor([[3.0]], requires_grad=True)  # a leaf that is trained is a parameter
@@ -235,8 +235,8 @@ def test_what_modules_and_tensors_do_not_become() -> None:
         x.data = np.ones(1)
 
     for wrong, kind, fact in (
-        (lambda: net.to(dtypes.int32), pg.DTypeError, "to: a module's floats become other floats, not int32."),
-        (lambda: net.to(int), pg.DTypeError, "to: a module's floats become other floats, not <class 'int'>."),
+        (lambda: net.to(dtypes.int32), pg.DTypeError, "to: a module's dtype must be a float, got int32."),
+        (lambda: net.to(int), pg.DTypeError, "to: a module's dtype must be a float, got <class 'int'>."),
         (lambda: net.add_module("next", 3), pg.ArgumentTypeError, "add_module: next must be a module or None, got int 3."),
         (lambda: net.register_buffer("mean", 3.0), pg.ArgumentTypeError,
          "register_buffer: mean must be a tensor or None, got float 3.0."),

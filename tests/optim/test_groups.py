@@ -90,11 +90,11 @@ def test_a_group_may_be_empty() -> None:
     ("make", "fact"),
     [
         (lambda a, b: optim.SGD([{"params": [a]}, {"params": [b, a]}]),
-         "SGD: parameter 1 of a group, (2,), is in a group already."),
-        (lambda a, b: optim.SGD([a, a]), "SGD: parameter 1 of a group, (2,), is in a group already."),
-        (lambda a, b: optim.SGD([("a", a), b]), "SGD: either all parameters have names, or none."),
+         "SGD: parameter 1 of a group, (2,), is already in a group."),
+        (lambda a, b: optim.SGD([a, a]), "SGD: parameter 1 of a group, (2,), is already in a group."),
+        (lambda a, b: optim.SGD([("a", a), b]), "SGD: give names to all parameters, or to none."),
         (lambda a, b: optim.SGD([("a", a)]).add_param_group({"params": b}),
-         "SGD: either all parameters have names, or none."),
+         "SGD: give names to all parameters, or to none."),
         (lambda a, b: optim.SGD([a]).state[b], "state: a tensor of shape (1, 1) is not a parameter of this optimizer."),
     ],
 )  # fmt: skip

@@ -96,7 +96,7 @@ def test_a_step_over_all_parameters_is_few_kernels(name, rng, monkeypatch):
 ERRORS = [
     (lambda w: optim.Adam([w], betas=(1.0, 0.9)), "Adam: betas must be in [0, 1), got (1.0, 0.9)."),
     (lambda w: optim.SGD([w], lr=-1.0), "SGD: lr must not be negative, got -1.0."),
-    (lambda w: optim.SGD([w], colour=True), "SGD: there is no setting colour."),
+    (lambda w: optim.SGD([w], colour=True), "SGD: has no setting colour."),
     (lambda w: optim.Adam([w], differentiable=True), "Adam: differentiable=True: no gradient flows through a step."),
     (lambda w: optim.Rprop([w], etas=(1.5, 2.0)), "Rprop: etas must be below and above 1, got (1.5, 2.0)."),
     (lambda w: optim.Muon([w]), "Muon: parameters must be matrices, got (1,)."),

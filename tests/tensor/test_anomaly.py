@@ -61,7 +61,7 @@ def test_the_first_line_with_a_nan_is_named() -> None:
         "detect_anomaly: this line has the first NaN: LOG gives 1 of 2 elements, from operands of -2 to 8."
     )
     assert place.endswith("logs = doubled.log()")
-    assert hint == "  hint: keep divisors, and what logarithms and roots are taken of, away from 0: x.clamp(min=1e-6)."
+    assert hint == "  hint: keep divisors and the operands of logarithms and roots away from 0: x.clamp(min=1e-6)."
 
 
 def test_gradients_name_the_line_of_the_operation() -> None:
@@ -92,7 +92,7 @@ def test_data_with_a_nan_are_an_error_only_for_gradients() -> None:
         assert data.sum().isnan().item()
         with pytest.raises(AnomalyError) as caught:
             (data * weight).sum().backward()
-    assert caught.value.fact == "detect_anomaly: data of shape (2,), which a gradient is computed from, have a NaN."
+    assert caught.value.fact == "detect_anomaly: data of shape (2,) have a NaN, and a gradient is computed from them."
 
 
 def test_infinity_is_found_where_it_is_looked_for() -> None:
@@ -111,7 +111,7 @@ def test_infinity_is_found_where_it_is_looked_for() -> None:
         " 1e+30 to 3e+30."
     )
     assert str(caught.value).split("\n")[1].endswith("squares = large.square()")
-    assert caught.value.hint is not None and caught.value.hint.startswith("numbers have grown beyond their dtype")
+    assert caught.value.hint is not None and caught.value.hint.startswith("numbers exceed their dtype")
 
 
 def test_it_is_on_within_its_block_only() -> None:

@@ -111,7 +111,7 @@ def test_devices_are_counted_apart() -> None:
 
 
 def test_a_device_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(DeviceError, match="ABACUS: there is no device of that name"):
+    with pytest.raises(DeviceError, match="ABACUS: this is not a device"):
         pg.memory_allocated("abacus")
     with pytest.raises(ArgumentError, match='device: needs a name such as "CPU", got 3'):
         pg.max_memory_allocated(3)  # type: ignore[arg-type]

@@ -92,10 +92,10 @@ def test_errors_of_out() -> None:
         assert pg.exp(x.clone().requires_grad_(), out=y) is y
     with pytest.raises(pg.ArgumentTypeError) as kind:
         pg.add(x, 1, out=3)
-    assert kind.value.fact == "add: out must be a tensor, or as many as it returns, got int 3."
+    assert kind.value.fact == "add: out must be a tensor, or one for each result, got int 3."
     with pytest.raises(pg.ArgumentTypeError) as number:
         pg.max(pg.tensor(X), 1, out=y)
-    assert number.value.fact == "max: it returns 2 tensors, got 1 as out."
+    assert number.value.fact == "max: returns 2 tensors, got 1 as out."
 
 
 @pytest.mark.req("C3")

@@ -79,7 +79,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     Tensor([-1. ,  0.5,  1. ])
     """
     if min_val > max_val:
-        raise ArgumentError(f"hardtanh: min_val must not be above max_val, got {min_val} and {max_val}.")
+        raise ArgumentError(f"hardtanh: min_val must be at most max_val, got {min_val} and {max_val}.")
 
     def formula(x: Op) -> Op:
         low, high = (fitting("hardtanh", _as(x, bound), x.dtype) for bound in (min_val, max_val))
@@ -236,7 +236,7 @@ def rrelu(
     Tensor([-1.5,  2. ])
     """
     if lower > upper:
-        raise ArgumentError(f"rrelu: lower must not be above upper, got {lower} and {upper}.")
+        raise ArgumentError(f"rrelu: lower must be at most upper, got {lower} and {upper}.")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
 
@@ -443,7 +443,7 @@ def _chosen(function: str, input: Tensor, dim: int | None) -> int:  # noqa: A002
     """
     if dim is None:
         dim = 0 if input.ndim in (0, 1, 3) else 1
-        warn_user(f"{function}: dim does not say which axis of {input.shape} to sum over; {dim} is taken, as in PyTorch.")
+        warn_user(f"{function}: dim is missing for shape {input.shape}; the sum is along axis {dim}, as in PyTorch.")
     return dim
 
 

@@ -72,7 +72,7 @@ def cross_entropy(
     need_float("cross_entropy", input.op, "input")
     if target.dtype.is_float:
         if ignore_index is not None and ignore_index >= 0:
-            raise ArgumentError(f"cross_entropy: ignore_index={ignore_index} leaves out classes, not probabilities.")
+            raise ArgumentError(f"cross_entropy: ignore_index={ignore_index} is for classes; target holds probabilities.")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     options = {"ignore_index": ignore_index, "reduction": reduction, "smoothing": float(label_smoothing)}
     return _of_classes("cross_entropy", _cross_entropy, input, target, weight, options)
@@ -171,7 +171,7 @@ def _soft_cross_entropy(
         raise ShapeError(
             f"cross_entropy: a target of floats holds probabilities, so {target.shape} must have the shape of input"
             f" {input.shape}.",
-            hint="target.long(), if these are classes.",
+            hint="target.long(), if it holds classes.",
         )
     dim = 1 if input.ndim > 1 else 0
     if not input.shape[dim]:
@@ -588,7 +588,7 @@ def _one_blank(targets_NS: Tensor, blank: int) -> Tensor:
 
 def _check_ctc(log_probs: Tensor, targets: Tensor, blank: int) -> None:
     if log_probs.ndim not in (2, 3) or not log_probs.shape[0]:
-        raise ShapeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C) with a step at least, got {log_probs.shape}.")
+        raise ShapeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C) with at least one step, got {log_probs.shape}.")
     need_float("ctc_loss", log_probs.op, "log_probs")
     if not targets.dtype.is_int:
         raise DTypeError(f"ctc_loss: targets must be integers, got {targets.dtype} of shape {targets.shape}.")
@@ -603,7 +603,7 @@ def _ctc_lengths(name: str, lengths: Tensor | Sequence[int], probs_TNC: Tensor, 
     values = values if values.ndim else values.unsqueeze(0)
     if values.shape != (batch,):
         raise ShapeError(f"ctc_loss: {name} must be ({batch},), got {values.shape}.")
-    site = Site(f"ctc_loss: one of {name} is {{}}.", f"they are 0 to {most}.")
+    site = Site(f"ctc_loss: {name} has an element {{}}.", f"each must be from 0 to {most}.")
     return Tensor.from_op(checked(values.read(), most + 1, site), values.device)
 
 
@@ -617,7 +617,7 @@ def _padded_targets(targets: Tensor, labels_N: Tensor, batch: int) -> Tensor:
         raise ShapeError(f"ctc_loss: targets must be (N, S) or have one axis, got {targets.shape}.")
     counts = [int(count) for count in labels_N.tolist()]
     if sum(counts) > targets.shape[0]:
-        raise ShapeError(f"ctc_loss: targets {targets.shape} are fewer than the {sum(counts)} of target_lengths.")
+        raise ShapeError(f"ctc_loss: targets {targets.shape} must have the {sum(counts)} of target_lengths.")
     rows, start = [], 0
     for count in counts:
         rows.append(targets[start : start + count].pad((0, max(counts) - count)))

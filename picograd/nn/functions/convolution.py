@@ -210,7 +210,7 @@ def _conv_arg(
             hint=_channels_hint(shape, static(kernel[1]) * groups),
         )
     if static(kernel[0]) % groups:
-        raise ShapeError(f"{function}: weight {kernel} has {kernel[0]} outputs, no multiple of groups={groups}.")
+        raise ShapeError(f"{function}: weight {kernel} has {kernel[0]} outputs, not a multiple of groups={groups}.")
     spans = [(static(taps) - 1) * step + 1 for taps, step in zip(kernel[2:], steps)]
     pads = _padding(function, padding, strides, spans)
     _check_fits(function, shape, spans, pads)
@@ -230,7 +230,7 @@ def _transposed(
             hint="weight is (in_channels, out_channels / groups, *kernel).",
         )
     if static(w.shape[0]) % groups:
-        raise ShapeError(f"{function}: input {x.shape} has {w.shape[0]} channels, no multiple of groups={groups}.")
+        raise ShapeError(f"{function}: input {x.shape} has {w.shape[0]} channels, not a multiple of groups={groups}.")
     stride, padding, more, dilation = numbers
     strides, steps = each_axis(function, "stride", stride, axes, 1), each_axis(function, "dilation", dilation, axes, 1)
     cut, extra = each_axis(function, "padding", padding, axes, 0), each_axis(function, "output_padding", more, axes, 0)
@@ -242,7 +242,7 @@ def _transposed(
     pads = tuple((r - p, r - p + e) for r, p, e in zip(reach, cut, extra))
     sizes = [(least(n) - 1) * s + r + 1 - 2 * p + e for n, s, r, p, e in zip(op.shape[2:], strides, reach, cut, extra)]
     if min(sizes) < 1:
-        raise ShapeError(f"{function}: input {x.shape} is too short: the result would be {tuple(sizes)} long.")
+        raise ShapeError(f"{function}: input {x.shape} is too short: the result would have lengths {tuple(sizes)}.")
     arg = ConvArg((1,) * axes, pads, steps, strides, groups, tf32=uses_tf32(op.dtype))
     return _finished(function, op, reversed_weight(w, groups), arg, has_batch, x, weight, bias)
 
@@ -254,7 +254,7 @@ def _weight(function: str, x: Op, weight: Tensor, axes: int) -> Op:
     if len(w.shape) != axes + 2 or 0 in w.shape[2:]:
         raise ShapeError(f"{function}: weight must have {axes + 2} axes, the last {axes} not empty, got {w.shape}.")
     if w.dtype is not x.dtype:
-        raise DTypeError(f"{function}: input is {x.dtype}, weight is {w.dtype}.", hint="bring both to one dtype.")
+        raise DTypeError(f"{function}: input is {x.dtype}, weight is {w.dtype}.", hint="cast one of them.")
     return w
 
 
@@ -297,9 +297,9 @@ def _bias(function: str, x: Op, w: Op, bias: Tensor) -> Op:
     own = tensor_of(function, "bias", bias).read()
     own = cast(own, lowered(own.dtype))
     if own.shape != w.shape[:1]:
-        raise ShapeError(f"{function}: bias must be ({w.shape[0]},), one number for each output, got {own.shape}.")
+        raise ShapeError(f"{function}: bias must be ({w.shape[0]},), one number per output, got {own.shape}.")
     if own.dtype is not x.dtype:
-        raise DTypeError(f"{function}: input is {x.dtype}, bias is {own.dtype}.", hint="bring both to one dtype.")
+        raise DTypeError(f"{function}: input is {x.dtype}, bias is {own.dtype}.", hint="cast one of them.")
     return own
 
 

@@ -79,7 +79,7 @@ def scaled_dot_product_attention(
     Tensor([[[2.]]])
     """
     if is_causal and attn_mask is not None:
-        raise ArgumentError("scaled_dot_product_attention: got both attn_mask and is_causal; put both into the mask.")
+        raise ArgumentError("scaled_dot_product_attention: give one of attn_mask and is_causal; a mask can hold both.")
     need_float("scaled_dot_product_attention", query.op, "query")
     if precision_mode.get() is not None:
         query, key, value = (x.to(lowered(x.dtype)) for x in (query, key, value))
@@ -351,8 +351,8 @@ def _check_features(width: int, num_heads: int, query: Tensor, weight: Tensor | 
     """Raises ArgumentError unless num_heads divides the features, and ShapeError unless the projections have E features."""
     if num_heads < 1 or width % num_heads or query.shape[-1] != width:
         raise ArgumentError(
-            f"multi_head_attention_forward: {num_heads} heads must divide embed_dim {width}, and query {query.shape} have"
-            " so many features."
+            f"multi_head_attention_forward: {num_heads} heads must divide embed_dim {width}, the features of"
+            f" query {query.shape}."
         )
     for name, given in (("in_proj_weight", weight), ("in_proj_bias", bias)):
         if given is not None and (not given.ndim or given.shape[0] != 3 * width):

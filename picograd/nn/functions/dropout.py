@@ -82,7 +82,7 @@ def dropout2d(
     """
     _check_rank("dropout2d", input, "(N, C, H, W) or (N, C, L)", (2, 3, 4))
     if input.ndim == 2:
-        warn_user(f"dropout2d: {input.shape} has no channels to drop whole; use dropout.")
+        warn_user(f"dropout2d: {input.shape} has no channels to drop; use dropout.")
     return _dropped("dropout2d", input, p, training, inplace, generator, 2, _zeros)
 
 

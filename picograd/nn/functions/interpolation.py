@@ -352,7 +352,7 @@ def grid_sample(
         raise ShapeError(f"grid_sample: input {input.shape} has an empty axis.")
     need_float("grid_sample", op, "input")
     if where_op.dtype is not op.dtype:
-        raise DTypeError(f"grid_sample: input is {op.dtype}, grid is {where_op.dtype}.", hint="bring both to one dtype.")
+        raise DTypeError(f"grid_sample: input is {op.dtype}, grid is {where_op.dtype}.", hint="cast one of them.")
     sampler = Sampler(cast(op, op.dtype.compute_dtype), padding_mode, bool(align_corners))
     result = sampler.at(sampler.places(cast(where_op, op.dtype.compute_dtype)), mode)
     return input.from_op(cast(result, op.dtype), input.other_device("grid_sample", grid))

@@ -54,7 +54,7 @@ def _hint(shape: Sequence[Dim], weight: Sequence[Dim]) -> str:
     """Returns a hint for inputs that do not match the weight: images that need to be flattened."""
     for axis in range(1, len(shape) - 1):
         if len(weight) == 2 and numel(shape[axis:]) == weight[1]:
-            return f"input.flatten({axis}) fits; nn.Flatten() does so within a Sequential."
+            return f"input.flatten({axis}) fits; in a Sequential, nn.Flatten()."
     return "weight is (out_features, in_features)."
 
 
@@ -84,7 +84,7 @@ def _product(x: Op, weight: Op, precision: DType | None, tf32: bool) -> Op:
         )
     dtype = lowered_to(precision, promoted(x, weight))
     if dtype.kind == "b":
-        raise DTypeError("linear: bools have no product of matrices.", hint="cast them: x.int()")
+        raise DTypeError("linear: bools have no matrix product.", hint="cast them: x.int()")
     return matmul_op(cast(x, dtype), permute(cast(weight, dtype), (1, 0)), "linear", tf32 and dtype is dtypes.float32)
 
 

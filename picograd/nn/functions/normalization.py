@@ -56,7 +56,7 @@ def layer_norm(
         raise ShapeError(f"layer_norm: input {input.shape} does not end in {shape}.", "LayerNorm(input.shape[-1])")
     for name, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.shape != shape:
-            raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
+            raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}; it must be {shape}.")
     need_float("layer_norm", input.op)
     return _normalized(_over_axes, tuple(range(input.ndim - len(shape), input.ndim)), input, (), weight, bias, eps, shape)
 
@@ -93,7 +93,7 @@ def rms_norm(
     if not shape or input.shape[-len(shape) :] != shape:
         raise ShapeError(f"rms_norm: input {input.shape} does not end in {shape}.")
     if weight is not None and weight.shape != shape:
-        raise ShapeError(f"rms_norm: weight has shape {weight.shape}, it must be {shape}.")
+        raise ShapeError(f"rms_norm: weight has shape {weight.shape}; it must be {shape}.")
     op = cast(need_float("rms_norm", input.read()), input.dtype.compute_dtype)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     least = (2.0**-52 if op.dtype is dtypes.float64 else 2.0**-23) if eps is None else eps
@@ -139,7 +139,7 @@ def group_norm(
     channels = input.shape[1]
     num_groups = whole("group_norm", "num_groups", num_groups)
     if num_groups < 1 or channels % num_groups:
-        raise ShapeError(f"group_norm: {channels} channels of input {input.shape} do not make {num_groups} groups.")
+        raise ShapeError(f"group_norm: {channels} channels of input {input.shape} do not split into {num_groups} groups.")
     return _normalized(_by_group, (num_groups,), input, (), weight, bias, eps, _beside(input))
 
 
@@ -186,8 +186,8 @@ def batch_norm(
     if 0 in input.op.shape:  # an empty batch does not change the statistics
         return _normalized(_as_it_is, (), input, (), weight, bias, eps, _beside(input))
     if all(dim == 1 for i, dim in enumerate(input.op.shape) if i != 1):
-        fact = f"batch_norm: in training a channel needs more than one value, got input {input.shape}."
-        raise ShapeError(fact, "more than one example, drop_last=True of the DataLoader, or model.eval().")
+        fact = f"batch_norm: in training a channel needs at least two values, got input {input.shape}."
+        raise ShapeError(fact, "pass two examples or more (drop_last=True of the DataLoader), or call model.eval().")
     result = standardized(input, axes, weight, bias, eps)
     _take_in("batch_norm", running_mean, _batch_mean, (axes,), input, momentum)
     _take_in("batch_norm", running_var, _batch_variance, (axes,), input, momentum)
@@ -234,7 +234,7 @@ def instance_norm(
         running = _running("instance_norm: without use_input_stats", running_mean, running_var)
         return _normalized(_by_running, (), input, running, weight, bias, eps, _beside(input))
     if all(dim == 1 for dim in input.op.shape[2:]):
-        raise ShapeError(f"instance_norm: a channel needs more than one value, got input {input.shape}.")
+        raise ShapeError(f"instance_norm: a channel needs at least two values, got input {input.shape}.")
     result = standardized(input, axes, weight, bias, eps)
     _take_in("instance_norm", running_mean, _batch_mean, (axes, (0,)), input, momentum)
     _take_in("instance_norm", running_var, _batch_variance, (axes, (0,)), input, momentum)
@@ -408,4 +408,4 @@ def _check_channels(function: str, least_rank: int, input: Tensor, *others: Tens
     need_float(function, input.op)
     for tensor in others:
         if tensor is not None and tensor.shape != (input.shape[1],):
-            raise ShapeError(f"{function}: a tensor of channels must be ({input.shape[1]},), got {tensor.shape}.")
+            raise ShapeError(f"{function}: weight, bias and statistics must be ({input.shape[1]},), got {tensor.shape}.")

@@ -284,7 +284,7 @@ def _maxima(
 ) -> tuple[Tensor, Tensor]:
     op, has_batch = with_batch(function, x, axes)
     if 0 in op.shape[1:]:
-        raise ShapeError(f"{function}: no axis but the batch may be empty, got input {x.shape}.")
+        raise ShapeError(f"{function}: every axis except the batch needs elements, got input {x.shape}.")
     windows = pooling_windows(function, op, numbers, ceil_mode)
     return _value_and_place(x, max_of_windows(op, windows), has_batch)
 
@@ -431,7 +431,7 @@ def _unpool(
     if output_size is not None:
         lengths = each_axis(function, "output_size", tuple(output_size)[-axes:], axes, 1)
     fact = f"{function}: index {{}} is outside of an image of {lengths}."
-    site = Site(fact, "indices come from max pooling with return_indices=True; output_size is what was pooled.")
+    site = Site(fact, "indices come from max pooling with return_indices=True; output_size is the shape before it.")
     result = put_back(op, checked(place, math.prod(lengths), site), lengths)
     return x.from_op(without_batch(result, has_batch), x.other_device(function, indices))
 

@@ -338,7 +338,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     op = tensor_of("pad", "input", input).read()
     if len(pad) % 2 or not 1 <= len(pad) // 2 < len(op.shape) <= len(pad) // 2 + 2:
         raise ArgumentError(
-            f'pad: mode="{mode}" needs a pair for each axis of {input.shape} but the first one or two, got {tuple(pad)}.'
+            f'pad: mode="{mode}" needs a pair for each axis of {input.shape} except the first one or two, got {tuple(pad)}.'
         )
     for number in range(len(pad) // 2):
         axis = len(op.shape) - 1 - number

@@ -147,7 +147,7 @@ class GroupNorm(Module):
         bias: bool = True,
     ):
         if num_groups < 1 or num_channels % num_groups:
-            raise ArgumentError(f"GroupNorm: {num_channels} channels do not make {num_groups} groups.")
+            raise ArgumentError(f"GroupNorm: {num_channels} channels do not split into {num_groups} groups.")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         add_parameter(self, "weight", (num_channels,) if affine else None, device, dtype)
         add_parameter(self, "bias", (num_channels,) if affine and bias else None, device, dtype)

@@ -142,7 +142,7 @@ class Recurrent(Module):
 
     def _kind(self) -> str:
         """Returns the name of the layer's step in STEPS."""
-        raise ArgumentError(f"{type(self).__name__} has no step; use RNN, LSTM, GRU or one of their cells.")
+        raise ArgumentError(f"{type(self).__name__} is a base class; use RNN, LSTM, GRU or one of their cells.")
 
     def _step(self, x: Tensor, state: State, h: Tensor) -> State:
         """Returns the new state from the gate inputs of x and of the state, each (N, G H)."""

@@ -170,7 +170,7 @@ def _finite(function: str, norm: Tensor) -> Tensor:
     if not math.isfinite(norm.item()):
         raise ArgumentError(
             f"{function}: the norm of the gradients is {norm.item()}.",
-            hint="error_if_nonfinite=False goes on all the same.",
+            hint="error_if_nonfinite=False ignores it.",
         )
     return norm
 

@@ -114,7 +114,7 @@ class PackedSequence:
             places = np.asarray(sorted_indices.reshape(-1).tolist(), np.int64)
             if not np.array_equal(np.sort(places), np.arange(len(lengths))):
                 raise ArgumentError(
-                    f"PackedSequence: sorted_indices {places.tolist()} must have each of 0 to {len(lengths) - 1} once."
+                    f"PackedSequence: sorted_indices {places.tolist()} must hold each of 0 to {len(lengths) - 1} once."
                 )
             lengths = lengths[np.argsort(places)]
         order = Order(lengths, places)
@@ -257,8 +257,8 @@ def order_of(packed: PackedSequence, wanted: str) -> Order:
     if packed._order is None:
         if trace.get() is not None:
             raise JitError(
-                f"jit: {wanted} depends on the lengths of a packed sequence, which are an input of what is traced.",
-                "pad_packed_sequence(packed, total_length=T) has all steps, with zeros behind the ends.",
+                f"jit: {wanted} depends on the lengths of a packed sequence, an input of the traced function.",
+                "pad_packed_sequence(packed, total_length=T) has all steps, padded with zeros.",
             )
         places = None if packed.sorted_indices is None else np.asarray(packed.sorted_indices.tolist(), np.int64)
         packed._order = Order(np.asarray(packed.lengths.tolist(), np.int64), places)
@@ -435,7 +435,7 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Tensor | Sequence[int], ba
     x_BT = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     known = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else list(lengths)
     if len(known) != len(x_BT):
-        raise ArgumentError(f"unpad_sequence: {len(known)} lengths are given for {len(x_BT)} sequences.")
+        raise ArgumentError(f"unpad_sequence: got {len(known)} lengths for {len(x_BT)} sequences.")
     return [x[:length] for x, length in zip(x_BT, known)]
 
 

@@ -119,11 +119,11 @@ def test_recurrent_layers_take_packed_sequences(name, settings, with_state, devi
         (lambda x: ours.pad_sequence([]), "pad_sequence: got no sequences."),
         (lambda x: ours.pad_sequence([x], padding_side="up"),
          "pad_sequence: padding_side must be \"left\" or \"right\", got 'up'."),
-        (lambda x: ours.unpad_sequence(x, [3]), "unpad_sequence: 1 lengths are given for 2 sequences."),
+        (lambda x: ours.unpad_sequence(x, [3]), "unpad_sequence: got 1 lengths for 2 sequences."),
         (lambda x: ours.PackedSequence(Tensor.zeros(3), Tensor([1, 2])),
          "PackedSequence: batch_sizes [1, 2] must not rise, and add up to 3 rows of data."),
         (lambda x: ours.PackedSequence(Tensor.zeros(3), Tensor([2, 1]), Tensor([1, 1])),
-         "PackedSequence: sorted_indices [1, 1] must have each of 0 to 1 once."),
+         "PackedSequence: sorted_indices [1, 1] must hold each of 0 to 1 once."),
         (lambda x: nn.LSTM(3, 4, proj_size=4), "LSTM: proj_size 4 must be below hidden_size 4."),
     ],
 )  # fmt: skip
@@ -303,7 +303,7 @@ def test_what_depends_on_lengths_that_are_an_input_is_refused() -> None:
     with pytest.raises(JitError) as caught:
         step(Tensor.zeros(3, 2, 1), Tensor([3, 2]))
     assert caught.value.fact == (
-        "jit: data depends on the lengths of a packed sequence, which are an input of what is traced."
+        "jit: data depends on the lengths of a packed sequence, an input of the traced function."
     )
 
 
