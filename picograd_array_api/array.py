@@ -125,7 +125,7 @@ def pair(function: str, x1: Any, x2: Any, kinds: str = ANY) -> tuple[Array, Arra
     """
     if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
         names = f"{type(x1).__name__} and {type(x2).__name__}"
-        raise DTypeError(f"{function}: one of both must be an array, got {names}.", hint="asarray(x)")
+        raise DTypeError(f"{function}: one operand must be an array, got {names}.", hint="asarray(x)")
     a = array(function, x1, kinds) if isinstance(x1, Tensor) else number(function, x1, array(function, x2, kinds))
     b = array(function, x2, kinds) if isinstance(x2, Tensor) else number(function, x2, a)
     dtype = promote(function, a.dtype, b.dtype)

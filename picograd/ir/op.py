@@ -174,7 +174,7 @@ class Op:
     def _no_number(self, other: object = None) -> int:
         raise ShapeError(
             f"a symbolic length, {self}, is used where one number is needed.",
-            "use the symbolic integer n itself, as in x[:n] and x.reshape(n, -1), or n.value, its number for now.",
+            "use the symbolic integer n itself, as in x[:n] and x.reshape(n, -1), or n.value, its present number.",
         )
 
     __index__ = __lt__ = __le__ = __gt__ = __ge__ = _no_number

@@ -464,7 +464,7 @@ def _invert(code: OpCode, arg: Any, before: Op, value: Op) -> Op:
     if code is OpCode.DETACH:
         return detached(value)
     raise ShapeError(
-        f"in-place: one element of {before.shape} stands for several of {arg}, so it cannot be written through expand.",
+        f"in-place: {before.shape} expanded to {arg} repeats elements, so it cannot be written through expand.",
         hint="write to x.expand(...).clone(), or to x before it is expanded.",
     )
 

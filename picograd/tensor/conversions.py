@@ -89,13 +89,13 @@ def one_answer(name: str, answer: S, why: str) -> Callable[[Any], S]:
     return renamed(method, name, f"Returns {answer}: {why}.\n\n    >>> Tensor([1.0]).{name}()\n    {answer}\n    ")
 
 
-is_complex = one_answer("is_complex", False, "there are no complex numbers")
-is_conj = one_answer("is_conj", False, "real numbers have no conjugate to be computed later")
-is_neg = one_answer("is_neg", False, "no negation is left to be computed later")
-is_contiguous = one_answer("is_contiguous", True, "elements are in order of the axes, as far as a program can tell")
-storage_offset = one_answer("storage_offset", 0, "the first element is the first one in the order of the axes")
-is_pinned = one_answer("is_pinned", False, "memory of the host is not pinned")
-is_inference = one_answer("is_inference", False, "a tensor that inference_mode made is like any other")
+is_complex = one_answer("is_complex", False, "picograd has no complex numbers")
+is_conj = one_answer("is_conj", False, "conjugation is never deferred")
+is_neg = one_answer("is_neg", False, "negation is never deferred")
+is_contiguous = one_answer("is_contiguous", True, "elements are always in row-major order")
+storage_offset = one_answer("storage_offset", 0, "the first element is always at the beginning")
+is_pinned = one_answer("is_pinned", False, "memory of the host is never pinned")
+is_inference = one_answer("is_inference", False, "inference_mode makes ordinary tensors")
 
 
 # ---- its layout: elements are in order, for any view, since nothing is stored before it is computed ----
@@ -256,7 +256,7 @@ def type(self: T, dtype: Any = None, non_blocking: builtins.bool = False) -> Any
         short = dtype.rpartition(".")[2].removesuffix("Tensor")
         found = [kind for kind, name in NAMES.items() if name == short]
         if not found:
-            raise DTypeError(f"type: there is no type of tensors {dtype!r}.", hint='"picograd.FloatTensor", or a dtype')
+            raise DTypeError(f"type: there is no tensor type {dtype!r}.", hint='"picograd.FloatTensor", or a dtype')
         return self.cast(found[0])
     return self.cast(dtype)
 

@@ -334,7 +334,7 @@ class TensorCore:
                     f" and {other.shape} on {other.device}.",
                     hint=f'move one of them: x.to("{device}").'
                     if trace.get() is None
-                    else f'what is traced moves nothing: make it with device="{device}", or move it before the call.',
+                    else f'a traced function cannot move it: make it with device="{device}", or move it before the call.',
                 )
         return device
 
@@ -462,7 +462,7 @@ class TensorCore:
         12.0
         """
         if not self.op.needs_grad:
-            raise GradientError(f"retain_grad: a tensor of shape {self.shape} that needs no grad has none to retain.")
+            raise GradientError(f"retain_grad: a tensor of shape {self.shape} without requires_grad gets no gradient.")
         if not self._has_leaf_of_its_own():
             self._become_leaf()
         elif isinstance(self.op.arg, LeafNumber):  # a hook made it one

@@ -318,7 +318,7 @@ def arange(
     if not all(map(math.isfinite, (start, end, step))):
         raise ArgumentError(f"arange: start, end and step must be finite, got {start}, {end}, {step}.")
     if step == 0 or (end - start) * step < 0:
-        raise ArgumentError(f"arange: step {step} does not lead from {start} to {end}.")
+        raise ArgumentError(f"arange: step {step} leads away from end: start is {start}, end {end}.")
     whole = all(isinstance(value, int) for value in (start, end, step))
     chosen = dtypes.known("arange", dtype, dtypes.default_int if whole else dtypes.default_float)
     length = math.ceil((end - start) / step) if not whole else int(-(-(end - start) // step))
@@ -386,7 +386,7 @@ def _between(start: Any, end: Any, step: Any, dtype: DType | None) -> Op:
         operator.index(end if isinstance(end, Op | Length) else start)  # raises: a symbolic integer cannot be converted
     count = subtract(last, first)
     if bounds(count)[1] < 0:
-        raise ArgumentError(f"arange: step 1 does not lead from {start} to {end}.")
+        raise ArgumentError(f"arange: step 1 leads away from end: start is {start}, end {end}.")
     op = iota(count)
     if first != 0:
         op = op + (broadcast_to(first, op.shape) if isinstance(first, Op) else first)

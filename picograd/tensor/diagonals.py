@@ -268,7 +268,7 @@ def fill_diagonal_(self: T, fill_value: Scalar, wrap: bool = False) -> T:
     """
     shape = self.op.shape
     if len(shape) < 2 or (len(shape) > 2 and len({*shape}) > 1):
-        raise ShapeError(f"fill_diagonal_: needs two axes, or more of one length, got shape {shape}.")
+        raise ShapeError(f"fill_diagonal_: needs two axes, or more axes of equal length, got shape {shape}.")
     rows = positions(shape, 0)
     if wrap and len(shape) == 2:
         rows = mod(rows, number_like(rows, add(shape[1], 1)))

@@ -652,7 +652,7 @@ def polygamma(self: T, n: int) -> T:
     Tensor([1.644934  , 0.64493406])
     """
     if isinstance(n, TensorCore):
-        raise ArgumentError("polygamma: n is the argument of the method: x.polygamma(n).")
+        raise ArgumentError("polygamma: n is an int, and the argument of the method: x.polygamma(n).")
     at_least("polygamma", "n", n, 0)
     return _in_double(self, lambda x: special_formulas.polygamma(n, x))
 

@@ -77,7 +77,7 @@ def shown_array(function: str, tensor: Tensor, copy: bool | None) -> Array:
     if array is None:
         if copy is False:
             raise SharingError(
-                f"{function}: this view of shape {tensor.shape} cannot be said in strides of its memory, and copy=False.",
+                f"{function}: this view of shape {tensor.shape} has no strides, and copy=False.",
                 hint="x.contiguous()",
             )
         return tensor._host(function)
@@ -105,7 +105,7 @@ def address_of(function: str, tensor: Tensor) -> int:
     shown = stepped(line, shown_steps(tensor))
     if shown is None or not shown.flags.c_contiguous:
         raise SharingError(
-            f"{function}: the elements of this view of shape {tensor.shape} do not lie in order.", hint="x.contiguous()"
+            f"{function}: this view of shape {tensor.shape} is not contiguous in memory.", hint="x.contiguous()"
         )
     return int(start + shown.ctypes.data - line.ctypes.data)
 
@@ -276,7 +276,7 @@ def array_of(x: Any, copy: bool | None) -> np.ndarray[Any, Any]:
         array = None
     if array is None or dtypes.from_numpy(array.dtype) is None:
         fact = f"from_dlpack: elements of DLPack type (code {kind.code}, {kind.bits} bits, {kind.lanes} lanes)"
-        raise DTypeError(f"{fact} have no picograd dtype.", hint="convert them before.")
+        raise DTypeError(f"{fact} have no dtype in picograd.", hint="convert them first.")
     return array
 
 
@@ -314,7 +314,7 @@ def _asked(x: Any, copy: bool | None) -> Any:
     except TypeError:
         if int(kind) != CPU:  # objects of older versions do not copy
             fact = f"from_dlpack: memory of DLPack device type {int(kind)} is not the CPU's."
-            raise SharingError(fact, hint="copy it to the CPU before.") from None
+            raise SharingError(fact, hint="copy it to the CPU first.") from None
         return x.__dlpack__()
 
 
@@ -434,7 +434,7 @@ def __dlpack__(
     wanted = CPU if dl_device is None else int(dl_device[0])
     if wanted != CPU or (self.device not in HOST and dl_device is None):
         raise SharingError(
-            f"__dlpack__: a tensor on {self.device} goes to the CPU alone.", hint="x.cpu(), or dl_device=(1, 0)"
+            f"__dlpack__: a tensor on {self.device} can be exported to the CPU only.", hint="x.cpu(), or dl_device=(1, 0)"
         )
     if stream is not None and stream != -1:
         raise SharingError(f"__dlpack__: memory of the CPU has no stream, got {stream!r}.", hint="stream=None")
@@ -477,7 +477,7 @@ def __array_namespace__(self: T, *, api_version: str | None = None) -> ModuleTyp
     'picograd.array_api'
     """
     if api_version not in (None, *VERSIONS):
-        raise ArgumentError(f"__array_namespace__: there are the versions {', '.join(VERSIONS)}, not {api_version!r}.")
+        raise ArgumentError(f"__array_namespace__: the versions are {', '.join(VERSIONS)}; got {api_version!r}.")
     # Arrays refer to functions that are built on them: the one import against the order of packages.
     return load_late("picograd.array_api")
 
@@ -541,8 +541,8 @@ def __int__(self: T) -> int:
 
 def __index__(self: T) -> int:
     if not self.dtype.is_int:
-        fact = f"index: Python asks for an integer, and a tensor of {self.dtype} is not one."
-        raise DTypeError(fact, "x.item() is a number of Python's; x.long() has integers.")
+        fact = f"index: Python needs an integer here, got a tensor of {self.dtype}."
+        raise DTypeError(fact, "x.item() is a Python number; x.long() has integers.")
     return int(_single(self, "index"))
 
 
@@ -621,7 +621,7 @@ def deep_copied(self: T, memo: dict[int, Any]) -> T:
     """Returns the result of copy.deepcopy: a view of a copy of the storage; `memo` keeps one copy for all its views."""
     if self.requires_grad and not self.is_leaf:
         raise GradientError(
-            f"deepcopy: a tensor of shape {self.shape} is the result of a graph, which a copy would not have.",
+            f"deepcopy: a tensor of shape {self.shape} is the result of a graph, and a copy would have no graph.",
             hint="x.detach().clone() has its values; x.clone() is part of the graph.",
         )
     whole = memo.get(id(self.cell))

@@ -97,7 +97,7 @@ def asarray(
     """
     result = as_tensor(obj, dtype, device)
     if copy is False and result is not obj:
-        raise ArgumentError(f"asarray: copy=False, but {type(obj).__name__} has to be copied.", hint="copy=None")
+        raise ArgumentError(f"asarray: a {type(obj).__name__} must be copied, and copy=False.", hint="copy=None")
     if copy and result is obj:
         result = result.clone()
     return result.requires_grad_() if requires_grad else result
@@ -222,11 +222,11 @@ def normal(
     known = mean if isinstance(mean, Tensor) else std
     if isinstance(known, Tensor):
         if requires_grad:
-            raise ArgumentError("normal: a result of tensors is not a leaf; requires_grad is for numbers and a size.")
+            raise ArgumentError("normal: requires_grad needs numbers and a size: a result of tensors is not a leaf.")
         shape, kept = (mean + std).shape, dtype or known.dtype  # type: ignore[union-attr]
         return Tensor.randn(shape, generator=generator, dtype=kept, device=device or known.device) * std + mean
     if size is None:
-        raise ArgumentError("normal: mean and std are numbers; say how many, e.g. size=(3,).")
+        raise ArgumentError("normal: mean and std are numbers, so size is needed, e.g. size=(3,).")
     drawn = Tensor.randn(size, generator=generator, dtype=dtype, device=device) * std + mean
     return drawn.requires_grad_() if requires_grad else drawn
 
@@ -333,7 +333,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:  # noqa: A002
 def _second(function: str, operand: Any) -> Tensor:
     """Returns the second operand; raises an error if it is not a tensor although the first is a number."""
     if not isinstance(operand, Tensor):
-        raise DTypeError(f"{function}: one of both must be a tensor, got {type(operand).__name__} beside a number.")
+        raise DTypeError(f"{function}: one operand must be a tensor, got {type(operand).__name__} beside a number.")
     return operand
 
 

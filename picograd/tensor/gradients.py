@@ -60,7 +60,7 @@ class UsedUp:
         why = "makes several steps at a time" if self.is_of_steps else f"writes to {self.leaf} after backward()"
         return JitError(
             f"jit: the gradient of {self.leaf} was used up in {self.function}, which {why}.",
-            f"return it from {self.function}; or forget it by zero_grad() before the next backward().",
+            f"return it from {self.function}; or call zero_grad() before the next backward().",
         )
 
 
@@ -152,7 +152,7 @@ def check_graphs(function: str, roots: Sequence[TensorCore]) -> None:
         raise JitError(
             f"jit: {function} comes to a result of {name}, from which no graph leads on: what requires grad in {name} would"
             " get no gradient.",
-            f"call backward() inside {name}, or jit the whole step; detach() the result where no gradient is wanted.",
+            f"call backward() inside {name}, or jit the whole step; detach() the result if no gradient is wanted.",
         )
 
 
@@ -162,7 +162,7 @@ def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str)
             raise GradientError(f"{function}: the loss must be a scalar, got shape {root.shape}.", hint=hint)
         return filled(1, root.dtype, root.op.shape)
     if weight.shape != root.shape:
-        raise ShapeError(f"{function}: gradient has shape {weight.shape}, the result it belongs to {root.shape}.")
+        raise ShapeError(f"{function}: a gradient of shape {weight.shape} was given for a result of shape {root.shape}.")
     root.other_device(function, weight)
     return cast(weight.read(), root.dtype)
 
@@ -433,7 +433,7 @@ def _inputs_on_the_way(
             )
         if op in unclear:
             raise GradientError(
-                f"{function}: an input of shape {tensor.shape} shows a tensor that is also used in another form.",
+                f"{function}: an input of shape {tensor.shape} is a view of a tensor that is also used directly.",
                 hint="retain_grad() before it is used.",
             )
     return ops
@@ -590,7 +590,7 @@ def register_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
     60.0
     """
     if not self.op.needs_grad:
-        raise GradientError(f"register_hook: a tensor of shape {self.shape} that needs no grad has none to hook into.")
+        raise GradientError(f"register_hook: a tensor of shape {self.shape} without requires_grad gets no gradient.")
     if not self._has_leaf_of_its_own():
         self._become_leaf(collects=False)
     return add_hook(self.op.arg, hook)
@@ -714,7 +714,7 @@ def _check_differentiable(roots: Sequence[Tensor]) -> None:
             check_graphs("backward", roots)
             raise GradientError(
                 f"backward: a {tensor.op.dtype} of shape {tensor.op.shape} depends on no tensor that requires grad.",
-                hint="give what it is made of requires_grad=True, and make it outside of no_grad and without detach.",
+                hint="set requires_grad=True on a tensor it is made of, and make it outside no_grad and without detach.",
             )
 
 

@@ -93,7 +93,7 @@ class Chosen:
 
     def _refuse(self) -> NoReturn:
         self.mask._host("index")  # a trace refuses this
-        raise AssertionError("chosen: used where nothing is traced")
+        raise AssertionError("chosen: used outside a trace")
 
 
 def _method(name: str, is_reflected: bool = False) -> Callable[[Chosen, Any], Chosen]:
@@ -235,9 +235,9 @@ def _without_masks(index: Any, shape: Shape, host_value: Callable[[TensorCore], 
     """Returns the index as a list: lists become arrays, and a mask of k axes the k arrays of its true positions."""
     if isinstance(index, list) and any(isinstance(part, (list, tuple, range, np.ndarray, TensorCore)) for part in index):
         kind = "lists" if any(isinstance(part, (list, tuple, range)) for part in index) else "tensors"
-        fact = f"index: a list of {kind} is an index for each axis to PyTorch, and one index of two axes to NumPy."
+        fact = f"index: a list of {kind} means one index per axis in PyTorch, and a single index array in NumPy."
         one = "pg.tensor(rows)" if kind == "lists" else "pg.stack(rows)"
-        raise IndexingError(fact, hint=f"x[{one}] for one index, x[tuple(rows)] for one for each axis")
+        raise IndexingError(fact, hint=f"x[{one}] for a single index array, x[tuple(rows)] for one index per axis")
     given = [_as_item(item) for item in (index if isinstance(index, tuple) else (index,))]
     dots = max(0, len(shape) - sum(map(_num_axes, given)))
     items: list[Any] = []
@@ -277,7 +277,7 @@ def _num_axes(item: Any) -> int:
 def _check_kind(item: Any) -> None:
     kind = item.dtype.kind if isinstance(item, (TensorCore, np.ndarray)) else ""
     if kind and str(item.dtype).endswith("uint8"):
-        fact = "index: uint8 is a mask to PyTorch and positions to NumPy."
+        fact = "index: uint8 means a mask in PyTorch and positions in NumPy."
         raise DTypeError(fact, hint="x[mask.bool()], or x[index.long()]")
     allowed = item is None or item is Ellipsis or isinstance(item, slice | Length) or kind in tuple("iu")
     if not allowed and (isinstance(item, bool) or not hasattr(item, "__index__") or kind):
@@ -293,7 +293,7 @@ def _without_ellipsis(items: list[Any], shape: Shape) -> list[Any]:
     rest: list[Any] = [slice(None)] * (len(shape) - used)
     dots = [place for place, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
-        raise IndexingError("index: only one ... can stand in an index.")
+        raise IndexingError("index: an index can contain only one ... (ellipsis).")
     place = dots[0] if dots else len(items)
     return items[:place] + rest + items[place + len(dots) :]
 
@@ -346,8 +346,8 @@ def _bound(item: slice, axis: int, shape: Shape) -> Span:
     end = _end(dim)
     start, stop = (_place(end_of, default, dim) for end_of, default in ((item.start, 0), (item.stop, end)))
     said = f"of axis {axis} in shape {tuple(d if isinstance(d, int) else greatest(d) for d in shape)}"
-    _needs_order(0, start, f"index: {start} is before the beginning {said}.")
-    _needs_order(start, stop, f"index: {stop} is before {start}, where the slice {said} begins.")
+    _needs_order(0, start, f"index: {start} is before the start {said}.")
+    _needs_order(start, stop, f"index: {stop} is before {start}, the start of the slice {said}.")
     _needs_order(stop, end, f"index: {stop} is longer than an axis of length {end}.")
     first, last = (place.op if isinstance(place, Length) else place for place in (start, stop))
     return Span(first, last, subtract(last, first))
@@ -391,7 +391,7 @@ def _slice_indices(item: slice, dim: int) -> tuple[int, int, int]:
     except (TypeError, ValueError):
         parts = (item.start, item.stop, item.step)
         hint = "n.bind(3) gives it a value." if any(isinstance(part, Variable) for part in parts) else None
-        raise IndexingError(f"index: {item} needs ints, and a step that is not 0.", hint) from None
+        raise IndexingError(f"index: {item} needs ints and a step other than 0.", hint) from None
 
 
 def _strided(item: slice, dim: int) -> Span:
@@ -772,7 +772,7 @@ def take_along_dim(self: T, indices: Tensor, dim: int | None = None) -> T:
         return self.flatten().take_along_dim(type(self).from_op(indices.read(), indices.cell.device).flatten(), 0)
     op = self.read()
     if len(indices.shape) != len(op.shape) or not op.shape:
-        raise ShapeError(f"take_along_dim: indices {indices.shape} and {self.shape} must have as many axes, and one.")
+        raise ShapeError(f"take_along_dim: indices {indices.shape} and {self.shape} need equally many axes, at least one.")
     axis = axis_of("take_along_dim", op.shape, dim)
     positions = index_op(self, "take_along_dim", indices, op.shape, axis)
     pairs = [(m, n) if a != axis else (1, 1) for a, (m, n) in enumerate(zip(op.shape, positions.shape))]
@@ -804,7 +804,7 @@ def index_select(self: T, dim: int, index: Tensor) -> T:
     axis = axis_of("index_select", op.shape, dim)
     if not op.shape:
         if line.shape != (1,):
-            raise ShapeError(f"index_select: a tensor of no axes has one element, index has shape {index.shape}.")
+            raise ShapeError(f"index_select: a tensor without axes has one element; index has shape {index.shape}.")
         taken = gather_op(reshape(op, (1,)), along_axis("index_select", line, (1,), 0), 0)
         return self.from_op(reshape(taken, ()), self.other_device("index_select", index))
     taken = gather_op(op, along_axis("index_select", line, op.shape, axis), axis)

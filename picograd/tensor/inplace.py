@@ -46,7 +46,7 @@ def fitting_op(function: str, target: TensorCore, result: Op) -> Op:
             hint=f"x = x.cast(dtypes.{result.dtype}) first.",
         )
     if result.shape != shape:
-        raise ShapeError(f"{function}: the result has shape {result.shape}, it does not fit into {shape}.")
+        raise ShapeError(f"{function}: a result of shape {result.shape} does not fit into {shape}.")
     return result
 
 
@@ -58,7 +58,7 @@ def become_view(function: str, target: T, method: Callable[..., TensorCore], *ar
     """
     if any(code is OpCode.LEAF for code, _ in target.steps) or target._has_leaf_of_its_own():
         raise GradientError(
-            f"{function}: a tensor of shape {target.shape} that collects gradients keeps its shape.",
+            f"{function}: the shape {target.shape} of a tensor that collects gradients cannot change.",
             hint=f"y = x.{function.removesuffix('_')}(...)",
         )
     with enable_grad():  # the value stays the same, so its history does, too

@@ -33,11 +33,11 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
     except ValueError as error:
         if "maximum number of dimension" in str(error):
             fact = f"Tensor: NumPy's arrays have up to {ARRAY_NDIM_MAX} axes, these lists are nested deeper."
-            raise ShapeError(fact, hint="give the numbers in one list, and reshape.") from None
+            raise ShapeError(fact, hint="pass the numbers as one list, and reshape.") from None
         if "inhomogeneous" not in str(error):
             raise
         raise ShapeError(
-            "Tensor: the nested list is ragged: lists at one depth must be of one length.",
+            "Tensor: the nested list is ragged: lists at one depth must have equal lengths.",
             hint="pad the short ones.",
         ) from None
     own_dtype = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
@@ -68,7 +68,7 @@ def _instead(array: np.ndarray[Any, Any]) -> str | None:
         return "the real and the imaginary part are two tensors; pg.fft takes such pairs."
     if array.dtype.kind == "O" and all(one is None or fits(one, float) for one in array.flat):
         return "np.asarray(data, float)"
-    return "number the words first: one integer for each." if array.dtype.kind == "U" else None
+    return "number the words first: one integer per word." if array.dtype.kind == "U" else None
 
 
 def array_of(value: Any) -> Array:
@@ -97,5 +97,5 @@ def fitting(function: str, value: Scalar, dtype: DType) -> Scalar:
         return value
     low, high = (-dtype.max if dtype.kind == "u" else dtype.min), dtype.max
     if (isinstance(value, float) and not math.isfinite(value)) or not low <= int(value) <= high:
-        raise DTypeError(f"{function}: {value} does not fit {dtype}, which ends at {dtype.min} and {dtype.max}.")
+        raise DTypeError(f"{function}: {value} does not fit {dtype}, whose range is {dtype.min} to {dtype.max}.")
     return value

@@ -60,9 +60,9 @@ def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
     """
     counts = lengths("repeat", sizes("repeat", times, repeats))
     if len(counts) < self.ndim:
-        raise ShapeError(f"repeat: {counts} needs a number for each axis of {self.shape}.")
+        raise ShapeError(f"repeat: {counts} needs a count for each axis of {self.shape}.")
     if any(isinstance(count, int) and count < 0 for count in counts):
-        raise ArgumentError(f"repeat: numbers of times must not be negative, got {counts}.")
+        raise ArgumentError(f"repeat: counts must not be negative, got {counts}.")
     shape = (1,) * (len(counts) - self.ndim) + self.shape
     paired = tuple(n for dim in shape for n in (1, dim))
     tiled = tuple(n for count, dim in zip(counts, shape) for n in (count, dim))
@@ -226,7 +226,7 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
     for op in ops:
         if op.shape[:axis] != first[:axis] or op.shape[axis + 1 :] != first[axis + 1 :]:
             shown = ", ".join(map(str, shapes))
-            raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shown}.", _axis_that_fits(tensors))
+            raise ShapeError(f"cat: shapes must match except along axis {axis}, got {shown}.", _axis_that_fits(tensors))
     if (data := _joined_data(tensors, ops, axis, dtype)) is not None:
         return cls(data, dtype, device)
     total = reduce(add, [op.shape[axis] for op in ops])
@@ -316,7 +316,7 @@ def _axis_that_fits(tensors: Sequence[Tensor]) -> str:
     """Returns a hint for tensors that cannot be joined: an axis along which they can be, or the lengths that differ."""
     shapes = [tensor.op.shape for tensor in tensors]
     if len({len(shape) for shape in shapes}) > 1:
-        return "all need as many axes: unsqueeze or flatten the others."
+        return "all need the same number of axes: unsqueeze or flatten some."
     differing = [axis for axis, dims in enumerate(zip(*shapes)) if len(set(dims)) > 1]
     if len(differing) == 1:
         return f"they fit along axis {differing[0]}: pg.cat([...], {differing[0]})."

@@ -209,7 +209,7 @@ def cholesky_inverse(self: T, upper: bool = False) -> T:
     0.25
     """
     factor = host_calls.matrix("cholesky_inverse", self.read(), square=True)
-    fact = "cholesky_inverse: an element of the diagonal is 0: there is no inverse."
+    fact = "cholesky_inverse: an element of the diagonal is 0, so there is no inverse."
     pivots = reshape(diagonal(factor), (*factor.shape[:-2], 1, factor.shape[-1]))
     factor = guarded(factor, differs(pivots, 0), fact)
     return of_op(self, cholesky_solution("cholesky_inverse", identity_like(factor), factor, upper))

@@ -207,7 +207,7 @@ def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int
     dim = one_name("kthvalue", dim, axis, -1)
     length = known("kthvalue", self.shape, axis_of("kthvalue", self.op.shape, dim)) if self.ndim else 1
     if not 1 <= whole("kthvalue", "k", k) <= length:
-        raise ArgumentError(f"kthvalue: k must be from 1 to {length}, the axis {dim} of {self.shape}, got {k}.")
+        raise ArgumentError(f"kthvalue: k must be from 1 to {length}, the length of axis {dim} of {self.shape}; got {k}.")
     line = _row(self, "kthvalue", dim)
     if RANKED_ROW_PARTS_MIN * k <= length:
         return _at_rank(line, _first_places(line, k, False).narrow(-1, k - 1, 1), dim, keepdim, self.ndim)

@@ -272,7 +272,7 @@ def hypot(self: T, other: Operand) -> T:
 def _incomplete_gamma(self: T, function: str, name: str, other: Operand) -> T:
     is_float = other.dtype.is_float if isinstance(other, TensorCore) else isinstance(other, float)
     if not (self.dtype.is_float or is_float):
-        fact = f"{function}: one of both must be a float, got {self.dtype} of shape {self.shape}."
+        fact = f"{function}: one operand must be a float, got {self.dtype} of shape {self.shape}."
         raise DTypeError(fact, hint="x.float()")
     lhs, rhs = self._operands(function, other, "f")
     result = computed_in(dtypes.float64, lambda a, x: special_formulas.incomplete(name, a, x), (lhs, rhs))
@@ -534,7 +534,7 @@ def addcdiv(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> 
     """
     if not (tensor1.dtype.is_float or tensor2.dtype.is_float):
         raise DTypeError(
-            f"addcdiv: {tensor1.dtype} / {tensor2.dtype} has no one meaning: a quotient or a rounded one.",
+            f"addcdiv: {tensor1.dtype} / {tensor2.dtype} is ambiguous: a true or a rounded quotient.",
             hint="x + value * t1 / t2, or t1.div(t2, rounding_mode=...)",
         )
     return in_one_rounding(lambda x, a, b: x + (a if value == 1 else a * value) / b, self, tensor1, tensor2)

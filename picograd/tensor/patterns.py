@@ -66,7 +66,7 @@ def rearrange(self: T, pattern: str, **lengths: int) -> T:
     """
     plan = _plan("rearrange", pattern, self.op.shape, lengths)
     if plan.reduced:
-        raise ArgumentError(f'rearrange: "{pattern}" leaves out an axis at its right.', hint='x.reduce(pattern, "sum")')
+        raise ArgumentError(f'rearrange: "{pattern}" drops an axis on its right side.', hint='x.reduce(pattern, "sum")')
     return _arranged(self, plan)
 
 
@@ -168,7 +168,7 @@ def _groups(function: str, pattern: str, side: str) -> Groups:
         else:
             raise ArgumentError(f'{function}: "{pattern}": {token!r} is not a name, 1, ... or pair of ().')
     if inside is not None:
-        raise ArgumentError(f'{function}: "{pattern}": a ( has no ).')
+        raise ArgumentError(f'{function}: "{pattern}": a ( has no closing ).')
     return tuple(groups)
 
 
@@ -177,11 +177,11 @@ def _without_dots(function: str, pattern: str, left: Groups, right: Groups, shap
     count = len(shape) - len(left) + 1 if ("...",) in left else 0
     dots = tuple(f"...{i}" for i in range(count))
     if count < 0 or (("...",) not in left and len(left) != len(shape)):
-        raise ShapeError(f'{function}: "{pattern}" has {len(left)} axes at its left, the shape is {shape}.')
+        raise ShapeError(f'{function}: "{pattern}" has {len(left)} axes on its left side, the shape is {shape}.')
     if any(MERGED_DOTS in group for group in left) or (
         any("..." in group or MERGED_DOTS in group for group in right) and ("...",) not in left
     ):
-        raise ArgumentError(f'{function}: "{pattern}": ... must be an axis of its own at the left.')
+        raise ArgumentError(f'{function}: "{pattern}": ... must be an axis of its own on the left.')
     sides = []
     for side in (left, right):
         groups: list[tuple[str, ...]] = []

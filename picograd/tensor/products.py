@@ -90,7 +90,7 @@ def _of_ranks(self: T, function: str, ranks: tuple[int, int], other: Any) -> T:
     if (self.ndim, found.ndim) != ranks:
         raise ShapeError(
             f"{function}: needs operands of {ranks[0]} and {ranks[1]} axes, got {self.shape} and {found.shape}.",
-            hint="lhs @ rhs takes any.",
+            hint="lhs @ rhs takes any number of axes.",
         )
     return _product(self, function, found)
 
@@ -124,7 +124,7 @@ def bmm(self: T, mat2: Tensor) -> T:
     """
     other = tensor_of("bmm", "mat2", mat2)
     if self.ndim == other.ndim == 3 and self.shape[0] != other.shape[0]:
-        raise ShapeError(f"bmm: the stacks {self.shape} and {other.shape} differ in their first axis.")
+        raise ShapeError(f"bmm: the batches of {self.shape} and {other.shape} differ in length.")
     return _of_ranks(self, "bmm", (3, 3), other)
 
 
@@ -538,7 +538,7 @@ def _equation(
         output = _spelled(result, width)
     known = {label for labels in inputs for label in labels}
     if len(set(output)) != len(output) or not known.issuperset(output):
-        raise ArgumentError(f"einsum: each label of the result of {shown} must be there once, and in an operand.")
+        raise ArgumentError(f"einsum: each label of the result of {shown} must occur there once, and in an operand.")
     return Equation(tuple(inputs), output)
 
 
@@ -766,7 +766,7 @@ def _pairs_of_axes(a: TensorCore, b: TensorCore, dims: Any) -> tuple[list[int], 
     if is_integer(dims):
         dims = whole("tensordot", "dims", dims)
         if not 0 <= dims <= min(a.ndim, b.ndim):
-            raise ArgumentError(f"tensordot: dims={dims} axes are not there in both {a.shape} and {b.shape}.")
+            raise ArgumentError(f"tensordot: dims={dims} axes are more than {a.shape} or {b.shape} has.")
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))
     both = list(dims) if isinstance(dims, (list, tuple)) else []
     if len(both) != 2 or not all(is_integer(part) or isinstance(part, (list, tuple)) for part in both):

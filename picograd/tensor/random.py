@@ -239,7 +239,7 @@ def randint(
         low, high, size = 0, low, size if high is None else high
     low, high = whole("randint", "low", low), whole("randint", "high", high)
     if low >= high:
-        raise ArgumentError(f"randint: there is no integer from {low} up to but without {high}.")
+        raise ArgumentError(f"randint: no integer is at least {low} and below {high}.")
     lengths = shape_of_sizes("randint", (size,))
     place = device_or_default(device)
     key = (generator or default_generator).next_key(place)
@@ -351,7 +351,7 @@ def multinomial(self: T, num_samples: int, replacement: bool = False, *, generat
     classes, is_ordered = shape[-1], not replacement and num_samples > 1
     if (1 if replacement else num_samples) > classes:
         how = "with" if replacement else "without"
-        raise ArgumentError(f"multinomial: {how} replacement {classes} classes give no {num_samples} samples.")
+        raise ArgumentError(f"multinomial: {num_samples} samples cannot be drawn {how} replacement from {classes} classes.")
     place = self.cell.device or default_device()
     bits = random_bits(shape if is_ordered else (*shape[:-1], num_samples), generator, place)
     if is_ordered:
@@ -401,7 +401,7 @@ def uniform_(self: T, low: float = 0.0, high: float = 1.0, *, generator: Generat
     Tensor([1., 1.])
     """
     if not low <= high:
-        raise ArgumentError(f"uniform_: low must not be above high, got {low} and {high}.")
+        raise ArgumentError(f"uniform_: low must be at most high, got {low} and {high}.")
     op = uniform_op(random_bits(self.op.shape, generator, self.device), self.dtype, "uniform_")
     return store_drawn(self, "uniform_", op * (high - low) + low)
 
@@ -569,7 +569,7 @@ def geometric_(self: T, p: float, *, generator: Generator | None = None) -> T:
     Tensor([1., 1.])
     """
     if not 0 < p <= 1:
-        raise ArgumentError(f"geometric_: a probability lies in (0, 1], got {p}.")
+        raise ArgumentError(f"geometric_: p must be in (0, 1], got {p}.")
     failures = 0.0 if p == 1 else -1.0 / math.log1p(-p)
     wide = self.dtype.compute_dtype if self.dtype.is_float else dtypes.float32
     drawn = exponential_op(_bits(self, generator), wide)
@@ -617,7 +617,7 @@ def fill_truncated(self: T, mean: float, std: float, a: float, b: float, generat
     need_float("trunc_normal_", self.op)
     check_positive("trunc_normal_", "std", std)
     if not a <= b:
-        raise ArgumentError(f"trunc_normal_: a must not be above b, got {a} and {b}.")
+        raise ArgumentError(f"trunc_normal_: a must be at most b, got {a} and {b}.")
     scale, ends = std, ((a - mean) / std, (b - mean) / std)
     if sum(ends) > 0:  # the mirror image: small probabilities have more digits
         scale, ends = -std, (-ends[1], -ends[0])
@@ -646,6 +646,6 @@ def random_(self: T, low: int = 0, high: int | None = None, *, generator: Genera
         high = 1 + (2**self.dtype.precision if self.dtype.is_float else min(int(self.dtype.max), 2**63 - 2))
     low, high = whole("random_", "low", low), whole("random_", "high", high)
     if low >= high:
-        raise ArgumentError(f"random_: there is no integer from {low} up to but without {high}.")
+        raise ArgumentError(f"random_: no integer is at least {low} and below {high}.")
     op = integers_op(_bits(self, generator), low, high)
     return store_drawn(self, "random_", cast(op, self.dtype))

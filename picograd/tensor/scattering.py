@@ -126,7 +126,7 @@ def mask_scattered(base: Op, mask: Op, source: Op) -> Op:
     line = reshape(source, (length,))
     if length == 0:  # an element to read if none is selected
         line = pad(line, ((0, 1),))
-        site = Site("masked_scatter: the mask needs elements of a source that has none.")
+        site = Site("masked_scatter: the mask asks for elements of an empty source.")
         place = checked(where(chosen, filled(1, dtypes.int64, flat), 0), 1, site)
     else:
         place = checked(place, length, site)
@@ -285,7 +285,7 @@ def put(self: T, index: Tensor, source: Tensor, accumulate: bool = False) -> T:
     needs_dtype(self, "put", "source", source)
     places, flat = integer_index("put", index), (numel(self.op.shape),)
     if numel(places.shape) != numel(source.op.shape):
-        raise ShapeError(f"put: source of shape {source.shape} has not as many elements as index {index.shape}.")
+        raise ShapeError(f"put: source {source.shape} and index {index.shape} must have the same number of elements.")
     line = (numel(places.shape),)
     chosen = reshape(index_op(self, "put", index, flat, 0), line)
     code = OpCode.ADD if accumulate else None
@@ -536,7 +536,7 @@ def one_hot(self: T, num_classes: int = -1) -> T:
     if num_classes < 0:
         found = self._host("one_hot")
         if not found.size:
-            raise ArgumentError(f"one_hot: shape {self.shape} has no class; give num_classes.")
+            raise ArgumentError(f"one_hot: an empty tensor of shape {self.shape} has no classes; give num_classes.")
         num_classes = max(int(found.max()) + 1, 1)
     hint = f"classes are 0 .. {num_classes - 1}."
     op = checked(op, num_classes, Site(f"one_hot: class {{}} is not one of the {num_classes} classes.", hint))
@@ -567,7 +567,7 @@ def repeat_interleave(
     """
     if repeats is None:
         if self.ndim != 1:
-            raise ShapeError(f"repeat_interleave: counts alone must be a vector, got shape {self.shape}.")
+            raise ShapeError(f"repeat_interleave: counts must be a vector, got shape {self.shape}.")
         places = self.from_op(iota(known("repeat_interleave", self.shape, 0)), self.cell.device)
         return _repeated(places, self, 0, output_size)
     if dim is None:

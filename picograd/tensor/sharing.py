@@ -58,7 +58,7 @@ def store(function: str, cell: Cell, op: Op) -> None:
         )
     if op.needs_grad:
         raise GradientError(
-            f"{function}: memory shared with another library holds numbers, no value with gradients.",
+            f"{function}: memory shared with another library cannot hold a value that needs gradients.",
             hint="x.clone() first, or write under pg.no_grad().",
         )
     check_not_read_only(function, cell)

@@ -335,7 +335,7 @@ def renorm(self: T, p: float, dim: int, maxnorm: float) -> T:
     if self.ndim < 2:
         raise ShapeError(f"renorm: needs two axes, got shape {self.shape}.")
     if not p > 0 or maxnorm < 0:
-        raise ArgumentError(f"renorm: p must be above 0 and maxnorm not below, got p={p}, maxnorm={maxnorm}.")
+        raise ArgumentError(f"renorm: p must be above 0 and maxnorm at least 0, got p={p}, maxnorm={maxnorm}.")
     kept = axis_of("renorm", self.op.shape, dim)
     axes = tuple(axis for axis in range(self.ndim) if axis != kept)
     length = norm(self, p, axes, keepdim=True)
@@ -426,7 +426,7 @@ def cross_op(function: str, a: Op, b: Op, axis: int) -> Op:
       ShapeError: the shapes do not broadcast, differ in their number of axes, or the axis does not have length 3.
     """
     if len(a.shape) != len(b.shape):
-        raise ShapeError(f"{function}: both need as many axes, got {a.shape} and {b.shape}.")
+        raise ShapeError(f"{function}: both need the same number of axes, got {a.shape} and {b.shape}.")
     shape = broadcast_shapes(function, a.shape, b.shape)
     place = axis_of(function, shape, axis)
     for given in (a.shape, b.shape):
@@ -544,7 +544,7 @@ def _weights(self: T, fweights: Any, aweights: Any, shape: Shape) -> Any:
             continue
         weights = tensor_of("cov", name, value)
         if weights.shape != shape:
-            raise ShapeError(f"cov: {name} of shape {weights.shape} are not one for each of {shape} observations.")
+            raise ShapeError(f"cov: {name} of shape {weights.shape} must have one weight for each of {shape} observations.")
         if weights.dtype.kind not in kinds:
             raise DTypeError(f"cov: {name} must be {'floats' if kinds == 'f' else 'integers'}, got {weights.dtype}.")
         given.append(weights)
@@ -603,7 +603,7 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
     op = integer_index("bincount", self)
     if self.ndim != 1 or (weights is not None and weights.shape != self.shape):
         shown = f", weights {weights.shape}" if weights is not None else ""
-        raise ShapeError(f"bincount: needs a vector, and weights of its shape; got {self.shape}{shown}.")
+        raise ShapeError(f"bincount: needs a vector and weights of the same shape; got {self.shape}{shown}.")
     minlength = at_least("bincount", "minlength", minlength, 0)
     found = self._host("bincount")
     if found.size and found.min() < 0:
@@ -721,7 +721,7 @@ def _between_edges(self: T, op: Op, bins: TensorCore, bounds: Sequence[float] | 
     """Returns (edges, bin of each element)."""
     needs_dtype(self, "histogram", "bins", bins)
     if bounds is not None:
-        raise ArgumentError("histogram: edges have a range of their own; give one of bins and range.")
+        raise ArgumentError("histogram: edges already give a range; leave range out.")
     if bins.ndim != 1 or known("histogram", bins.shape, 0) < 2:
         raise ShapeError(f"histogram: edges must be a vector of two or more, got shape {bins.shape}.")
     edges, count = detached(bins.read()), bins.shape[0] - 1
@@ -743,7 +743,7 @@ def _extent(function: str, op: Op, room: float) -> tuple[Op, Op]:
     Computing them raises an error if an element is not finite.
     """
     finite = reduce(cast(pointwise.is_finite(op), dtypes.int64), OpCode.MIN, (0,))
-    fact = f"{function}: an element is infinite or NaN, so that bins have no widths."
+    fact = f"{function}: an element is infinite or NaN, so bins have no widths."
     op = guarded(op, differs(finite, 0), fact, "give the range of the bins.")
     low, high = (broadcast_to(reduce(op, code, (0,)), op.shape) for code in (OpCode.MIN, OpCode.MAX))
     equal = compare(OpCode.CMPEQ, low, high)

@@ -163,7 +163,7 @@ def as_strided(self: T, size: Sequence[int], stride: Sequence[int], storage_offs
     op = _storage(self).read()
     last = storage_offset + sum((n - 1) * step for n, step in zip(lengths, strides))
     if 0 not in lengths and last >= op.numel:
-        raise ShapeError(f"as_strided: element {last} is outside of storage of shape {op.shape}, {op.numel} elements.")
+        raise ShapeError(f"as_strided: element {last} is outside storage of shape {op.shape}, {op.numel} elements.")
     place = filled(storage_offset, dtypes.int64, lengths)
     for axis, step in enumerate(strides):
         place = place + positions(lengths, axis) * step
@@ -210,7 +210,7 @@ def resize_(self: T, *size: Any) -> T:
     """
     lengths = tuple(map(int, sizes("resize_", size)))
     if self.requires_grad:
-        raise GradientError(f"resize_: a tensor of shape {self.shape} that needs gradients keeps its shape.")
+        raise GradientError(f"resize_: the shape {self.shape} of a tensor that needs gradients cannot change.")
     count = math.prod(lengths)
     if count == self.numel():
         return become_view("resize_", self, type(self).reshape, lengths)

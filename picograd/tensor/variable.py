@@ -49,7 +49,7 @@ class Length(Record, eq=False):
         """
         if trace.get() is not None:
             raise JitError(
-                f"jit: the value of {self.name} is asked for while a function is traced, whose plan serves every value.",
+                f"jit: the value of {self.name} is asked for while a function is traced; its plan serves every value.",
                 "use the symbolic integer itself, as in x[:n] and x[n + 1].",
             )
         return self.current
@@ -138,7 +138,7 @@ class Length(Record, eq=False):
 
     def _no_number(self, other: object = None) -> Any:
         raise ShapeError(
-            f"{self} is a symbolic integer and stands for every value of {self.name}; here one number is needed.",
+            f"{self} is a symbolic integer, any value of {self.name}; here one number is needed.",
             "pg.arange(n + 1)[n] is a tensor that holds it for every value; n.value is its number for now, and a plan "
             "is then made for each value.",
         )
@@ -226,7 +226,7 @@ class Variable:
           ArgumentError: the name is not an identifier, or the bounds are not integers in order.
         """
         if not (name.isascii() and name.isidentifier()):
-            raise ArgumentError(f"Variable: a name has letters, digits and _ alone, a letter or _ first, got {name!r}.")
+            raise ArgumentError(f"Variable: a name has only letters, digits and _, and no digit first; got {name!r}.")
         least, greatest = whole("Variable", "least", least), whole("Variable", "greatest", greatest)
         if not 0 <= least <= greatest:
             raise ArgumentError(f"Variable: {name} needs 0 <= least <= greatest, got {least} and {greatest}.")

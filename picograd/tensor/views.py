@@ -48,7 +48,7 @@ def with_width(op: Op, dtype: DType) -> Op:
     if width == wanted:
         return as_bits(op, dtype)
     if not op.shape:
-        raise ShapeError(f"view: a number of {op.dtype} has no axis along which {dtype} fits its bits.")
+        raise ShapeError(f"view: a tensor without axes cannot be viewed from {op.dtype} as {dtype}.")
     length = op.shape[-1]
     bits = as_bits(op, op.dtype.unsigned)
     if width > wanted:
@@ -409,7 +409,7 @@ def movedim(self: T, source: int | Sequence[int], destination: int | Sequence[in
     )
     if len(starts) != len(ends) or len({*starts}) != len(starts) or len({*ends}) != len(ends):
         raise ArgumentError(
-            f"movedim: source {source} and destination {destination} must name as many axes of {shape}, each once."
+            f"movedim: source {source} and destination {destination} must name equally many axes of {shape}, each once."
         )
     axes = [axis for axis in range(len(shape)) if axis not in starts]
     for end, start in sorted(zip(ends, starts)):
@@ -638,7 +638,7 @@ def _split_evenly(self: T, function: str, where: Any, axis: int, least: int) -> 
     if self.ndim < least:
         raise ShapeError(f"{function}: needs {least} axes or more, got shape {self.shape}.")
     if isinstance(where, int) and where > 0 and known(function, self.shape, axis) % where:
-        raise ShapeError(f"{function}: axis {axis} of {self.shape} has no {where} pieces of one length.")
+        raise ShapeError(f"{function}: axis {axis} of {self.shape} cannot be split into {where} equal pieces.")
     return _split_at(self, function, where, axis)
 
 

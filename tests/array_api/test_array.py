@@ -57,7 +57,7 @@ def test_python_numbers_take_the_dtype_of_the_array():
     assert xp.add(xp.ones(2, dtype=xp.float64), 1).dtype is xp.float64
     with pytest.raises(DTypeError, match=r"add: 1.5 does not go with an array of int8"):
         xp.add(x, 1.5)
-    with pytest.raises(DTypeError, match=r"add: one of both must be an array, got int and float"):
+    with pytest.raises(DTypeError, match=r"add: one operand must be an array, got int and float"):
         xp.add(1, 2.0)
     with pytest.raises(DTypeError, match=r"add: needs an array or a Python number, got list"):
         xp.add(x, [1, 2])
@@ -86,7 +86,7 @@ def test_matrix_products_promote():
 def test_a_tensor_knows_the_namespace():
     for x in (Tensor([1]), xp.asarray([1])):
         assert x.__array_namespace__() is xp and x.__array_namespace__(api_version="2025.12") is xp
-    with pytest.raises(ArgumentError, match="not '1999.01'"):
+    with pytest.raises(ArgumentError, match="got '1999.01'"):
         x.__array_namespace__(api_version="1999.01")
     assert xp.__array_api_version__ == "2025.12"
 

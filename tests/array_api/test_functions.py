@@ -84,7 +84,7 @@ def test_axes_are_moved_as_numpy_does():
     y = xp.zeros(x.shape)
     for source, destination in ((0, -1), ((0, 1), (-1, 0)), ((3, 0), (0, 2))):
         assert xp.moveaxis(y, source, destination).shape == np.moveaxis(x, source, destination).shape
-    with pytest.raises(ArgumentError, match="movedim: source \\(0, 1\\) and destination 2 must name as many axes"):
+    with pytest.raises(ArgumentError, match="movedim: source \\(0, 1\\) and destination 2 must name equally many axes"):
         xp.moveaxis(y, (0, 1), 2)
     assert xp.expand_dims(y, (0, -1)).shape == (1, 2, 3, 4, 5, 1)
     with pytest.raises(ArgumentError, match="squeeze: axis 0 of shape \\(2, 3, 4, 5\\) is not of length 1"):

@@ -123,12 +123,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "the wrong axis to join along": (
         lambda: pg.cat([Tensor.zeros(2, 3), Tensor.zeros(2, 4)]),
-        "cat: shapes must be equal but for axis 0, got (2, 3), (2, 4).\n  hint: they fit along axis 1: pg.cat([...], 1).",
+        "cat: shapes must match except along axis 0, got (2, 3), (2, 4).\n  hint: they fit along axis 1: pg.cat([...], 1).",
     ),
     "a row and a matrix to join": (
         lambda: pg.cat([Tensor.zeros(2, 3), Tensor.zeros(3)]),
-        "cat: shapes must be equal but for axis 0, got (2, 3), (3,).\n"
-        "  hint: all need as many axes: unsqueeze or flatten the others.",
+        "cat: shapes must match except along axis 0, got (2, 3), (3,).\n"
+        "  hint: all need the same number of axes: unsqueeze or flatten some.",
     ),
     "an index that is too large": (
         lambda: Tensor.zeros(3)[5],
@@ -141,7 +141,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a loss without a graph": (
         lambda: Tensor([1.0]).sum().backward(),
         "backward: a float32 of shape () depends on no tensor that requires grad.\n"
-        "  hint: give what it is made of requires_grad=True, and make it outside of no_grad and without detach.",
+        "  hint: set requires_grad=True on a tensor it is made of, and make it outside no_grad and without detach.",
     ),
     "the truth of a vector": (
         lambda: bool(Tensor([1.0, 2.0])),
@@ -154,8 +154,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a float to count with": (
         lambda: range(Tensor(3.0)),
-        "index: Python asks for an integer, and a tensor of float32 is not one.\n"
-        "  hint: x.item() is a number of Python's; x.long() has integers.",
+        "index: Python needs an integer here, got a tensor of float32.\n"
+        "  hint: x.item() is a Python number; x.long() has integers.",
     ),
     "complex numbers": (
         lambda: Tensor([1 + 2j]),
@@ -165,7 +165,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "words": (
         lambda: Tensor(["a", "b"]),
         "Tensor: needs real numbers or bools, got list of NumPy dtype <U1.\n"
-        "  hint: number the words first: one integer for each.",
+        "  hint: number the words first: one integer per word.",
     ),
     "examples of other lengths": (
         lambda: next(iter(pg.utils.data.DataLoader([np.ones(2), np.ones(3)], batch_size=2))),
@@ -194,7 +194,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "shapes that fit along no axis": (
         lambda: pg.cat([Tensor.zeros(2, 3), Tensor.zeros(3, 4)]),
-        "cat: shapes must be equal but for axis 0, got (2, 3), (3, 4).\n"
+        "cat: shapes must match except along axis 0, got (2, 3), (3, 4).\n"
         "  hint: they differ along axes 0 and 1: pad, cut or reshape them.",
     ),
     "NumPy's deviation": (

@@ -24,7 +24,7 @@ X = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 LINE, INTS = Tensor([1.0, 2.0, 3.0]), Tensor([0, 1])
 NUMBER = Tensor(1.0)
 NEEDED = Tensor([1.0, 2.0], requires_grad=True)
-LISTS = "index: a list of {} is an index for each axis to PyTorch, and one index of two axes to NumPy."
+LISTS = "index: a list of {} means one index per axis in PyTorch, and a single index array in NumPy."
 Case = tuple[Callable[[], Any], type[PicogradError], str]
 
 WRONG: dict[str, list[Case]] = {
@@ -40,7 +40,7 @@ WRONG: dict[str, list[Case]] = {
         (lambda: X.split([3, -1]), ArgumentError, "split: lengths must not be negative, got [3, -1]."),
         (lambda: X.chunk(0), ArgumentError, "chunk: chunks must be at least 1, got 0."),
         (lambda: X.tensor_split(0), ArgumentError, "tensor_split: the number of pieces must be at least 1, got 0."),
-        (lambda: X.hsplit(2), ShapeError, "hsplit: axis 1 of (2, 3) has no 2 pieces of one length."),
+        (lambda: X.hsplit(2), ShapeError, "hsplit: axis 1 of (2, 3) cannot be split into 2 equal pieces."),
         (lambda: LINE.vsplit(1), ShapeError, "vsplit: needs 2 axes or more, got shape (3,)."),
         (lambda: X.unfold(1, 4, 1), ShapeError, "unfold: a window of 4 is longer than axis 1 of (2, 3)."),
         (lambda: X.unfold(1, 2, 0), ArgumentError, "unfold: step must be at least 1, got 0."),
@@ -55,7 +55,7 @@ WRONG: dict[str, list[Case]] = {
     ],
     "order": [
         (lambda: X.movedim((0, 1), 0), ArgumentError,
-         "movedim: source (0, 1) and destination 0 must name as many axes of (2, 3), each once."),
+         "movedim: source (0, 1) and destination 0 must name equally many axes of (2, 3), each once."),
         (lambda: X.unsqueeze(0).t(), ShapeError, "t: needs at most two axes, got shape (1, 2, 3)."),
         (lambda: LINE.mT, ShapeError, "mT: needs two axes, got shape (3,)."),
         (lambda: LINE.H, ShapeError, "H: needs two axes, got shape (3,)."),
@@ -64,12 +64,12 @@ WRONG: dict[str, list[Case]] = {
         (lambda: X.rot90(1, (0, 0)), ArgumentError, "rot90: dims must be two different axes of (2, 3), got (0, 0)."),
         (lambda: LINE.view(pg.float64), ShapeError,
          "view: the last axis of (3,) is not a multiple of 2, the float32 in one float64."),
-        (lambda: NUMBER.view(pg.int8), ShapeError, "view: a number of float32 has no axis along which int8 fits its bits."),
+        (lambda: NUMBER.view(pg.int8), ShapeError, "view: a tensor without axes cannot be viewed from float32 as int8."),
     ],
     "joined": [
         (lambda: pg.cat([]), ArgumentError, "cat: needs at least one tensor."),
         (lambda: pg.cat([NUMBER, LINE]), ShapeError, "cat: a tensor of shape () has no axis to join along."),
-        (lambda: pg.cat([X, LINE]), ShapeError, "cat: shapes must be equal but for axis 0, got (2, 3), (3,)."),
+        (lambda: pg.cat([X, LINE]), ShapeError, "cat: shapes must match except along axis 0, got (2, 3), (3,)."),
         (lambda: pg.cat([X, 2]), DTypeError, "cat: needs tensors, got 2."),  # type: ignore[list-item]
         (lambda: Tensor.hstack([LINE, 3]), DTypeError, "hstack: needs tensors, got 3."),  # type: ignore[list-item]
         (lambda: Tensor.meshgrid(X), ShapeError, "meshgrid: needs vectors, got shape (2, 3)."),
@@ -90,7 +90,7 @@ WRONG: dict[str, list[Case]] = {
             ]
         ),
         (lambda: X[0, 0, 0], IndexingError, "index: 3 indices are too many for shape (2, 3)."),
-        (lambda: X[..., ...], IndexingError, "index: only one ... can stand in an index."),
+        (lambda: X[..., ...], IndexingError, "index: an index can contain only one ... (ellipsis)."),
         (lambda: X["a"], IndexingError, "index: needs ints, slices, None, ..., integer arrays or bool masks, got 'a'."),
         (lambda: X[LINE], IndexingError,
          "index: needs ints, slices, None, ..., integer arrays or bool masks, got Tensor of dtype float32."),
@@ -122,7 +122,7 @@ WRONG: dict[str, list[Case]] = {
         (lambda: X.index_fill(0, X.long(), 1.0), ShapeError, "index_fill: index must have one axis, got (2, 3)."),
         (lambda: X.index_put((0,), LINE), ArgumentError,
          "index_put: needs integer tensors, bool masks and Nones, got (0,)."),
-        (lambda: X.put(INTS, LINE), ShapeError, "put: source of shape (3,) has not as many elements as index (2,)."),
+        (lambda: X.put(INTS, LINE), ShapeError, "put: source (3,) and index (2,) must have the same number of elements."),
         (lambda: X.masked_scatter(X, LINE), DTypeError,
          "masked_scatter: the mask must be bool, got float32 of shape (2, 3)."),
         (lambda: LINE.masked_fill_(X > 2, 0), ShapeError,
@@ -133,7 +133,7 @@ WRONG: dict[str, list[Case]] = {
          "repeat_interleave: repeats of shape (2,) must be (3,), the axis 0."),
     ],
     "order and ranks": [
-        (lambda: LINE.kthvalue(4), ArgumentError, "kthvalue: k must be from 1 to 3, the axis -1 of (3,), got 4."),
+        (lambda: LINE.kthvalue(4), ArgumentError, "kthvalue: k must be from 1 to 3, the length of axis -1 of (3,); got 4."),
         (lambda: Tensor.zeros(2, 0).median(1), ShapeError, "median: shape (2, 0) has no element along axis 1."),
         (lambda: Tensor.zeros(2, 0).mode(), ShapeError, "mode: shape (2, 0) has no element along axis -1."),
         (lambda: INTS.quantile(0.5), DTypeError, "quantile: needs a float, got int64 of shape (2,)."),
@@ -149,7 +149,7 @@ WRONG: dict[str, list[Case]] = {
          "searchsorted: side must be \"left\" or \"right\", as right=True says; got 'left'."),
         (lambda: LINE.bucketize(X), ShapeError, "bucketize: boundaries must be a vector, got shape (2, 3)."),
         (lambda: Tensor([1, -1]).bincount(), ArgumentError, "bincount: elements must not be negative, got -1."),
-        (lambda: X.long().bincount(), ShapeError, "bincount: needs a vector, and weights of its shape; got (2, 3)."),
+        (lambda: X.long().bincount(), ShapeError, "bincount: needs a vector and weights of the same shape; got (2, 3)."),
         (lambda: INTS.histc(), DTypeError, "histc: needs a float, got int64 of shape (2,)."),
         (lambda: LINE.histc(0), ArgumentError, "histc: needs bins >= 1 and finite min <= max, got 0, 0 and 0."),
         (lambda: LINE.histogram(2, range=(2, 1)), ArgumentError,
@@ -162,7 +162,7 @@ WRONG: dict[str, list[Case]] = {
         (lambda: X.flip(0, dims=[1]), ArgumentError, "flip: (0,) and [1] are given for one argument; give one."),
         (lambda: Tensor.arange(0, float("inf")), ArgumentError,
          "arange: start, end and step must be finite, got 0, inf, 1."),
-        (lambda: X.uniform_(3, -1), ArgumentError, "uniform_: low must not be above high, got 3 and -1."),
+        (lambda: X.uniform_(3, -1), ArgumentError, "uniform_: low must be at most high, got 3 and -1."),
         (lambda: X.normal_(0, -1), ArgumentError, "normal_: std must not be negative, got -1."),
         (lambda: X.isclose(X, rtol=-0.5), ArgumentError,
          "isclose: rtol and atol must not be negative, got rtol=-0.5, atol=1e-08."),
@@ -170,16 +170,16 @@ WRONG: dict[str, list[Case]] = {
         (lambda: X.masked_fill(X > 0, LINE[:1]), ShapeError,
          "masked_fill: a tensor as value must have no axes, got shape (1,)."),
         (lambda: Tensor([1.0, 2.0, 3.0]).masked_scatter_(X > 0, X), ShapeError,
-         "masked_scatter_: the result has shape (2, 3), it does not fit into (3,)."),
+         "masked_scatter_: a result of shape (2, 3) does not fit into (3,)."),
         (lambda: LINE.index_select(0, X.long()), ShapeError, "index_select: index must have one axis, got (2, 3)."),
         (lambda: NUMBER.index_select(0, Tensor([0, 0])), ShapeError,
-         "index_select: a tensor of no axes has one element, index has shape (2,)."),
+         "index_select: a tensor without axes has one element; index has shape (2,)."),
         (lambda: LINE.multinomial(0), ArgumentError, "multinomial: needs at least one sample, got 0."),
         (lambda: LINE.renorm(2, 0, 1.0), ShapeError, "renorm: needs two axes, got shape (3,)."),
         (lambda: X.renorm(0, 0, 1.0), ArgumentError,
-         "renorm: p must be above 0 and maxnorm not below, got p=0, maxnorm=1.0."),
+         "renorm: p must be above 0 and maxnorm at least 0, got p=0, maxnorm=1.0."),
         (lambda: X.mean(dtype=pg.int64), DTypeError, "mean: dtype must be a float, got int64."),
-        (lambda: X.cross(LINE), ShapeError, "cross: both need as many axes, got (2, 3) and (3,)."),
+        (lambda: X.cross(LINE), ShapeError, "cross: both need the same number of axes, got (2, 3) and (3,)."),
         (lambda: pg.linalg.cross(X, X[:, :1]), ShapeError,
          "linalg.cross: axis -1 of (2, 1) must have length 3, it has 1."),
         (lambda: LINE.norm("nuc"), ShapeError, 'norm: p="nuc" needs the two axes of matrices, got (0,) of shape (3,).'),
@@ -216,7 +216,7 @@ CHECKED: list[tuple[Callable[[Tensor, Tensor], Tensor], str]] = [
     (lambda m, v: m.take(Tensor([6])), "take: 6 is out of range for axis 0 of length 6 in shape (6,)."),
     (lambda m, v: m.put(Tensor([-7]), v[:1]), "put: -7 is out of range for axis 0 of length 6 in shape (6,)."),
     (lambda m, v: v.masked_scatter(v > 0, v[:2]), "masked_scatter: the mask needs element 2 of a source of 2 elements."),
-    (lambda m, v: v.masked_scatter(v > 0, v[:0]), "masked_scatter: the mask needs elements of a source that has none."),
+    (lambda m, v: v.masked_scatter(v > 0, v[:0]), "masked_scatter: the mask asks for elements of an empty source."),
 ]  # fmt: skip
 
 

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "mm": (lambda: SQUARE.mm(Tensor.ones(3)), pg.ShapeError, "mm: needs operands of 2 and 2 axes, got (3, 3) and (3,)."),
     "bmm": (
         lambda: Tensor.ones(2, 1, 1).bmm(Tensor.ones(3, 1, 1)), pg.ShapeError,
-        "bmm: the stacks (2, 1, 1) and (3, 1, 1) differ in their first axis.",
+        "bmm: the batches of (2, 1, 1) and (3, 1, 1) differ in length.",
     ),
     "addmm": (
         lambda: Tensor.ones(5).addmm(SQUARE, SQUARE), pg.ShapeError,
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "result": (
         lambda: pg.einsum("ij->ik", SQUARE), pg.ArgumentError,
-        "einsum: each label of the result of ij->ik must be there once, and in an operand.",
+        "einsum: each label of the result of ij->ik must occur there once, and in an operand.",
     ),
     "label": (
         lambda: pg.einsum("ij,jk", SQUARE, WIDE), pg.ShapeError, "einsum: axes with label j have lengths 3 and 2.",

@@ -80,7 +80,7 @@ CASES = [
     (
         lambda: Tensor.cat([Tensor.zeros(2, 3), Tensor.zeros(2, 4)]),
         pg.ShapeError,
-        "cat: shapes must be equal but for axis 0, got (2, 3), (2, 4).\n"
+        "cat: shapes must match except along axis 0, got (2, 3), (2, 4).\n"
         "  hint: they fit along axis 1: pg.cat([...], 1).",
     ),
     (
@@ -96,13 +96,13 @@ CASES = [
     (
         lambda: Tensor([[1, 2], [3]]),
         pg.ShapeError,
-        "Tensor: the nested list is ragged: lists at one depth must be of one length.\n  hint: pad the short ones.",
+        "Tensor: the nested list is ragged: lists at one depth must have equal lengths.\n  hint: pad the short ones.",
     ),
     (
         lambda: Tensor(["a"]),
         pg.DTypeError,
         "Tensor: needs real numbers or bools, got list of NumPy dtype <U1.\n"
-        "  hint: number the words first: one integer for each.",
+        "  hint: number the words first: one integer per word.",
     ),
     (
         lambda: Tensor([1, 2]).mean(),
@@ -133,7 +133,7 @@ CASES = [
     (
         lambda: Tensor([1.0]).add_(Tensor.zeros(3)),
         pg.ShapeError,
-        "add_: the result has shape (3,), it does not fit into (1,).",
+        "add_: a result of shape (3,) does not fit into (1,).",
     ),
     (
         lambda: Tensor.zeros(3).copy_(Tensor.zeros(4)),
@@ -144,7 +144,7 @@ CASES = [
     (
         lambda: Tensor.zeros(2, 1).expand(2, 3).add_(1),
         pg.ShapeError,
-        "in-place: one element of (2, 1) stands for several of (2, 3), so it cannot be written through expand.\n"
+        "in-place: (2, 1) expanded to (2, 3) repeats elements, so it cannot be written through expand.\n"
         "  hint: write to x.expand(...).clone(), or to x before it is expanded.",
     ),
     (
@@ -186,7 +186,7 @@ CASES = [
         lambda: Tensor(1.0).backward(),
         pg.GradientError,
         "backward: a float32 of shape () depends on no tensor that requires grad.\n"
-        "  hint: give what it is made of requires_grad=True, and make it outside of no_grad and without detach.",
+        "  hint: set requires_grad=True on a tensor it is made of, and make it outside no_grad and without detach.",
     ),
     (
         lambda: Tensor([1], requires_grad=True),
@@ -224,7 +224,7 @@ CASES = [
     (
         lambda: Tensor.arange(1, 5, -1),
         pg.ArgumentError,
-        "arange: step -1 does not lead from 1 to 5.",
+        "arange: step -1 leads away from end: start is 1, end 5.",
     ),
     (
         lambda: Tensor.zeros(2, -1),
@@ -322,7 +322,7 @@ def test_operands_on_two_devices_in_a_trace(monkeypatch):
     x = Tensor([1.0, 2.0], device="NUMPY")
     assert text_of(lambda: pg.jit(lambda x: x + pg.rand(2))(x), pg.DeviceError) == (
         "add: operands are on two devices: (2,) on NUMPY and (2,) on CPU.\n"
-        '  hint: what is traced moves nothing: make it with device="NUMPY", or move it before the call.'
+        '  hint: a traced function cannot move it: make it with device="NUMPY", or move it before the call.'
     )
     assert pg.jit(lambda x: x + pg.rand(2, device="NUMPY"))(x).device == "NUMPY"
 

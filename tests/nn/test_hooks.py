@@ -75,7 +75,7 @@ def test_a_buffer_that_cannot_be_written_to_is_named():
     net = nn.Linear(2, 2)
     net.register_buffer("repeated", Tensor.zeros(1).expand(3))
     state = {**net.state_dict(), "repeated": Tensor.ones(3)}
-    with pytest.raises(pg.ShapeError, match="^load_state_dict: repeated: in-place: one element of "):
+    with pytest.raises(pg.ShapeError, match="^load_state_dict: repeated: in-place: .* repeats elements"):
         net.load_state_dict(state)
 
 

@@ -430,7 +430,7 @@ def test_backward_of_what_has_no_gradient_is_refused(device):
     for root in (Tensor([1, 2]).sum(), x.argmax(), x.detach().sum(), (x > 1).sum()):
         with pytest.raises(GradientError, match="depends on no tensor that requires grad"):
             root.backward()
-    with pytest.raises(pg.ShapeError, match=r"gradient has shape \(3,\), the result it belongs to \(2,\)"):
+    with pytest.raises(pg.ShapeError, match=r"a gradient of shape \(3,\) was given for a result of shape \(2,\)"):
         (x * 2).backward(Tensor([1.0, 2.0, 3.0]))
     assert x.grad is None
 
@@ -544,7 +544,7 @@ def test_grad_by_a_reshaped_result(device):
     for loss in (row.reshape(2).sum(), row.sum() + (x * 2).sum()):  # what reads x * 2 may have come by the row, or not
         with pytest.raises(GradientError) as error:
             pg.autograd.grad(loss, row)
-        assert error.value.fact == "grad: an input of shape (1, 2) shows a tensor that is also used in another form."
+        assert error.value.fact == "grad: an input of shape (1, 2) is a view of a tensor that is also used directly."
         assert error.value.hint == "retain_grad() before it is used."
 
 
@@ -556,7 +556,7 @@ def test_grad_by_a_result_that_a_formula_reads_in_another_shape(device):
     assert pg.grad((rows.softmax(-1) * weights).sum(), rows)[0].abs().sum().item() > 0.05  # it reads them as they are
     rows, weights = (x * 2).reshape(1, 3, 2), weights.reshape(1, 3, 2)
     normal = pg.nn.functional.group_norm(rows, 3)
-    with pytest.raises(GradientError, match="also used in another form"):
+    with pytest.raises(GradientError, match="also used directly"):
         pg.grad((normal * weights).sum(), rows)
     rows.retain_grad()
     normal = pg.nn.functional.group_norm(rows, 3)
@@ -668,7 +668,7 @@ def test_a_hook_must_keep_the_shape(device):
     x.register_hook(lambda grad: grad.sum())
     with pytest.raises(GradientError, match=r"returned float32 of shape \(\) for a gradient float32 of shape \(2,\)"):
         x.sum().backward()
-    with pytest.raises(GradientError, match=r"register_hook: a tensor of shape \(1,\) that needs no grad"):
+    with pytest.raises(GradientError, match=r"register_hook: a tensor of shape \(1,\) without requires_grad"):
         Tensor([1.0]).register_hook(print)
 
 

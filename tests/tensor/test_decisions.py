@@ -236,8 +236,8 @@ def test_a_list_of_lists_has_two_meanings(index: Any) -> None:
     x = Tensor.arange(16).reshape(4, 4)
     with pytest.raises(IndexingError) as error:
         x[index]
-    assert "an index for each axis to PyTorch, and one index of two axes to NumPy" in str(error.value)
-    assert "x[pg.tensor(rows)] for one index, x[tuple(rows)] for one for each axis" in str(error.value)
+    assert "one index per axis in PyTorch, and a single index array in NumPy" in str(error.value)
+    assert "x[pg.tensor(rows)] for a single index array, x[tuple(rows)] for one index per axis" in str(error.value)
     rows = [[0, 1], [2, 3]]
     assert x[Tensor(rows)].shape == (2, 2, 4) and x[tuple(rows)].tolist() == [2, 7]
 

@@ -215,7 +215,7 @@ def test_what_has_no_strides_is_copied_or_refused(device):
     assert np.from_dlpack(x).tolist() == [0, 1, 2, 0]
     view = Tensor.arange(6).reshape(2, 3).T.view(6)
     assert torch.from_dlpack(view).tolist() == [0, 3, 1, 4, 2, 5]
-    with pytest.raises(BufferError, match="cannot be said in strides"):
+    with pytest.raises(BufferError, match="has no strides"):
         view.__dlpack__(copy=False)
 
 
@@ -252,7 +252,7 @@ def test_gradients_are_not_lost(device):
     with pytest.raises(GradientError, match="__dlpack__: a tensor of shape \\(1,\\) that needs gradients would lose them"):
         np.from_dlpack(x)
     shared = Tensor.from_dlpack(np.zeros(1))
-    with pytest.raises(GradientError, match="holds numbers, no value with gradients"):
+    with pytest.raises(GradientError, match="cannot hold a value that needs gradients"):
         shared += x
 
 
@@ -278,7 +278,7 @@ def test_a_captured_function_reads_shared_memory_and_does_not_write_it():
 
 
 def test_elements_that_picograd_has_no_dtype_for(device):
-    with pytest.raises(DTypeError, match=r"DLPack type \(code 5, 64 bits, 1 lanes\) have no picograd dtype"):
+    with pytest.raises(DTypeError, match=r"DLPack type \(code 5, 64 bits, 1 lanes\) have no dtype in picograd"):
         Tensor.from_dlpack(torch.zeros(2, dtype=torch.complex64))
     with pytest.raises(DTypeError, match="from_dlpack: needs an array with __dlpack__, got list"):
         Tensor.from_dlpack([1, 2])
@@ -289,7 +289,7 @@ def test_streams_and_other_devices_are_refused(device):
     assert x.__dlpack_device__() == (1, 0)
     with pytest.raises(SharingError, match="memory of the CPU has no stream, got 7"):
         x.__dlpack__(stream=7)
-    with pytest.raises(SharingError, match="goes to the CPU alone"):
+    with pytest.raises(SharingError, match="can be exported to the CPU only"):
         x.__dlpack__(dl_device=(2, 0))
     with pytest.raises(ArgumentError, match="stream must be None"):
         x.to_device("CPU", stream=1)

@@ -121,7 +121,7 @@ def test_normal_takes_tensors_and_numbers(device: str) -> None:
     assert pg.normal(1.0, 0.0, (2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
     with pytest.raises(ArgumentError) as caught:
         pg.normal(0.0, 1.0)
-    assert caught.value.fact == "normal: mean and std are numbers; say how many, e.g. size=(3,)."
+    assert caught.value.fact == "normal: mean and std are numbers, so size is needed, e.g. size=(3,)."
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "exponential_: needs a float, got int64 of shape (2,).",
     ),
     "geometric_": (
-        lambda: Tensor.zeros(2).geometric_(0), ArgumentError, "geometric_: a probability lies in (0, 1], got 0.",
+        lambda: Tensor.zeros(2).geometric_(0), ArgumentError, "geometric_: p must be in (0, 1], got 0.",
     ),
     "log_normal_": (
         lambda: Tensor.zeros(2).log_normal_(0, -1), ArgumentError, "log_normal_: std must be positive, got -1.",
@@ -150,18 +150,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "trunc_normal_": (
         lambda: trunc_normal_(Tensor.zeros(2), 0, 1, 2, -2), ArgumentError,
-        "trunc_normal_: a must not be above b, got 2 and -2.",
+        "trunc_normal_: a must be at most b, got 2 and -2.",
     ),
     "trunc_normal_ of integers": (
         lambda: trunc_normal_(Tensor([1, 2])), DTypeError, "trunc_normal_: needs a float, got int64 of shape (2,).",
     ),
     "multinomial of nothing": (
         lambda: Tensor.zeros(0).multinomial(1, True), ArgumentError,
-        "multinomial: with replacement 0 classes give no 1 samples.",
+        "multinomial: 1 samples cannot be drawn with replacement from 0 classes.",
     ),
     "random_": (
         lambda: Tensor.zeros(2).random_(5, 5), ArgumentError,
-        "random_: there is no integer from 5 up to but without 5.",
+        "random_: no integer is at least 5 and below 5.",
     ),
 }  # fmt: skip
 

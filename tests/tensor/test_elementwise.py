@@ -251,7 +251,7 @@ STORES = {
 @pytest.mark.parametrize("function", STORES)
 def test_a_number_that_does_not_fit_is_refused(function, device):
     STORES[function](200)
-    with pytest.raises(DTypeError, match=r"300 does not fit uint8, which ends at 0 and 255\.") as error:
+    with pytest.raises(DTypeError, match=r"300 does not fit uint8, whose range is 0 to 255\.") as error:
         STORES[function](300)
     assert error.value.fact.startswith(f"{function}: ")
 

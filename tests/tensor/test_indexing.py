@@ -218,7 +218,7 @@ def test_classes_that_one_hot_has_no_place_for(device):
 
 def test_positions_of_uint8_are_refused_for_pytorch_takes_them_for_a_mask(device):
     for index in (Tensor([1, 0], dtype=dtypes.uint8), np.array([1, 0], np.uint8)):
-        with pytest.raises(DTypeError, match="uint8 is a mask to PyTorch"):
+        with pytest.raises(DTypeError, match="uint8 means a mask in PyTorch"):
             Tensor([1.0, 2.0])[index]
 
 

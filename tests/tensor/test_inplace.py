@@ -162,7 +162,7 @@ def test_a_result_of_another_width_is_stored_in_this_one() -> None:
 def test_a_larger_result_is_refused() -> None:
     with pytest.raises(ShapeError) as caught:
         Tensor([1.0, 2.0]).hypot_(Tensor([[1.0], [2.0]]))
-    assert caught.value.fact == "hypot_: the result has shape (2, 2), it does not fit into (2,)."
+    assert caught.value.fact == "hypot_: a result of shape (2, 2) does not fit into (2,)."
 
 
 def test_operators_with_equals_write_in_place() -> None:

@@ -114,7 +114,7 @@ def test_what_collects_gradients_keeps_its_shape(turn: Callable[[Tensor], Tensor
     kept = leaf * 2
     kept.retain_grad()
     for x in (leaf, kept):
-        with pytest.raises(GradientError, match="a tensor of shape .1, 2. that collects gradients keeps its shape"):
+        with pytest.raises(GradientError, match="the shape .1, 2. of a tensor that collects gradients cannot change"):
             turn(x)
         with pg.no_grad(), pytest.raises(GradientError):
             turn(x)
@@ -124,6 +124,6 @@ def test_diagonals_of_other_shapes_are_refused() -> None:
     for shape in ((3,), (2, 3, 3)):
         with pytest.raises(ShapeError) as caught:
             Tensor.zeros(*shape).fill_diagonal_(1)
-        assert caught.value.fact == f"fill_diagonal_: needs two axes, or more of one length, got shape {shape}."
+        assert caught.value.fact == f"fill_diagonal_: needs two axes, or more axes of equal length, got shape {shape}."
     with pytest.raises(pg.DTypeError, match="300 does not fit uint8"):
         Tensor.zeros(2, 2, dtype=pg.uint8).fill_diagonal_(300)

@@ -238,7 +238,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "fmod": (lambda: Tensor([True]).fmod(True), DTypeError, "fmod: bools have no fmod, got bool of shape (1,)."),
     "addcdiv": (
         lambda: Tensor([1]).addcdiv(Tensor([1]), Tensor([1])), DTypeError,
-        "addcdiv: int64 / int64 has no one meaning: a quotient or a rounded one.",
+        "addcdiv: int64 / int64 is ambiguous: a true or a rounded quotient.",
     ),
     "hypot": (
         lambda: Tensor([1.0]).hypot("2"), DTypeError, "hypot: the other operand must be a Tensor or a number, got str.",

@@ -157,7 +157,7 @@ def test_a_number_may_come_first(name: str, device: str) -> None:
     ours, theirs = getattr(pg, name), getattr(torch, name)
     same_value(ours(number, Tensor(values)), theirs(number, torch.tensor(values)))
     same_value(ours(Tensor(values), Tensor(values)), theirs(torch.tensor(values), torch.tensor(values)))
-    with pytest.raises(pg.DTypeError, match="one of both must be a tensor"):
+    with pytest.raises(pg.DTypeError, match="one operand must be a tensor"):
         ours(number, number)
 
 

@@ -83,7 +83,7 @@ def test_errors_of_out() -> None:
     assert told.value.fact == "add: a result of dtype float32 does not fit in place into int64."
     with pytest.raises(pg.ShapeError) as shape:
         pg.add(x, 1, out=pg.zeros(3))
-    assert shape.value.fact == "add: the result has shape (2,), it does not fit into (3,)."
+    assert shape.value.fact == "add: a result of shape (2,) does not fit into (3,)."
     with pytest.raises(pg.GradientError) as grad:
         pg.exp(x.clone().requires_grad_(), out=y)
     assert grad.value.fact == "exp: no gradient flows through out=, and the result of shape (2,) needs one."

@@ -78,7 +78,7 @@ def test_gradients_flow_through_writes_to_views(name: str, device: str, rng: np.
 def test_windows_that_overlap_are_read_but_not_written(device: str) -> None:
     windows = Tensor([1, 2, 3, 4]).unfold(0, 3, 1)
     assert windows.tolist() == [[1, 2, 3], [2, 3, 4]]
-    with pytest.raises(ShapeError, match="one element of .* stands for several"):
+    with pytest.raises(ShapeError, match="repeats elements"):
         windows += 1
 
 

@@ -31,7 +31,7 @@ def test_as_strided_reads_storage_and_its_gradients_add(size: tuple[int, ...], s
 def test_as_strided_stays_inside_storage() -> None:
     with pytest.raises(pg.ShapeError) as told:
         pg.arange(6).as_strided((3, 2), (2, 2))
-    assert told.value.fact == "as_strided: element 6 is outside of storage of shape (6,), 6 elements."
+    assert told.value.fact == "as_strided: element 6 is outside storage of shape (6,), 6 elements."
     with pytest.raises(pg.ShapeError) as told:
         pg.arange(6).as_strided((3,), (-1,))
     assert told.value.fact == (
@@ -53,7 +53,7 @@ def test_resize_keeps_the_first_elements_and_what_others_see() -> None:
     x = pg.arange(4)
     assert x.resize_(2, 3).tolist() == [[0, 1, 2], [3, 0, 0]]
     assert pg.arange(4).resize_as_(pg.zeros(2, 1)).tolist() == [[0], [1]]
-    with pytest.raises(pg.GradientError, match="resize_: a tensor of shape"):
+    with pytest.raises(pg.GradientError, match="resize_: the shape"):
         pg.ones(2, requires_grad=True).resize_(3)
 
 
