@@ -143,7 +143,7 @@ def number(function: str, value: Any, beside: Array) -> Array:
         raise DTypeError(f"{function}: needs an array or a Python number, got {type(value).__name__}.", hint="asarray(x)")
     if beside.dtype.kind not in kinds:
         raise DTypeError(
-            f"{function}: {value!r} does not go with an array of {beside.dtype}.", hint="astype(x, dtype) first."
+            f"{function}: {value!r} cannot be combined with an array of {beside.dtype}.", hint="astype(x, dtype) first."
         )
     return Array.full((), value, dtype=beside.dtype, device=beside.cell.device)
 

@@ -72,7 +72,7 @@ def asarray(
                 raise
             return Array(obj, dtype, device)
     elif copy is False:
-        raise ArgumentError(f"asarray: copy=False, but a {type(obj).__name__} has to be copied.", hint="copy=None")
+        raise ArgumentError(f"asarray: a {type(obj).__name__} must be copied, and copy=False.", hint="copy=None")
     else:
         return Array(obj, dtype, device)
     result = given if dtype is None else given.cast(dtype)

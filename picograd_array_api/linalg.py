@@ -77,7 +77,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Array:
     a, b = pair("vecdot", array("vecdot", x1), array("vecdot", x2), NUMERIC)
     lengths = {x.shape[axis_of("vecdot", x.op.shape, axis)] if x.ndim else None for x in (a, b)}
     if None in lengths or len(lengths) > 1:
-        raise ShapeError(f"vecdot: axis {axis} of shapes {a.shape} and {b.shape} must be of one length.")
+        raise ShapeError(f"vecdot: axis {axis} of shapes {a.shape} and {b.shape} must have one length.")
     first, second = a.movedim(axis, -1).unsqueeze(-2), b.movedim(axis, -1).unsqueeze(-1)
     return first.matmul(second).squeeze((-2, -1))
 

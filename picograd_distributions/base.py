@@ -231,7 +231,7 @@ class Distribution:
           NoFormulaError: a subclass has a different constructor, and no expand().
         """
         if instance is None and type(self).__init__ is not cls.__init__:
-            raise NoFormulaError(f"{type(self).__name__} has a constructor of its own, and needs an expand() of its own.")
+            raise NoFormulaError(f"{type(self).__name__} defines its constructor, so it must define expand(), too.")
         return type(self).__new__(type(self)) if instance is None else instance
 
     def __repr__(self) -> str:

@@ -64,7 +64,7 @@ class ConstraintRegistry:
         if more:
             return t.IndependentTransform(self(constraint.base_constraint), more)  # type: ignore[attr-defined]
         if (factory := self.factories.get(_kind(constraint))) is None:
-            raise NoFormulaError(f"there is no transform from all numbers to those {constraint.words}.")
+            raise NoFormulaError(f"there is no transform from all numbers to values {constraint.words}.")
         return factory(constraint)
 
 

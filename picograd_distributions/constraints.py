@@ -268,7 +268,7 @@ def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
 
 def multinomial(upper_bound: Any) -> Constraint:
     """Returns the vectors of counts with a sum of at most this bound."""
-    return _Ruled("counts that add up to {} at most", _are_counts, upper_bound, event_dim=1, is_discrete=True)
+    return _Ruled("counts with a sum of at most {}", _are_counts, upper_bound, event_dim=1, is_discrete=True)
 
 
 def independent(base_constraint: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
@@ -395,7 +395,7 @@ class dependent_property(property, _Dependent):  # noqa: N801
     ...     def support(self):
     ...         return pg.distributions.constraints.simplex
     >>> Mine.support.event_dim, Mine().support
-    (1, <constraint: not negative and add up to 1>)
+    (1, <constraint: not negative, with a sum of 1>)
     """
 
     def __init__(self, fn: Callable[[Any], Any] | None = None, *, is_discrete: bool = False, event_dim: int = 0):
@@ -418,20 +418,20 @@ def is_dependent(constraint: Constraint) -> bool:
 dependent = _Dependent()
 real: Constraint = _Ruled("a number", _is_number)
 positive, nonnegative, unit_interval = greater_than(0.0), greater_than_eq(0.0), interval(0.0, 1.0)
-success: Constraint = _Ruled("above 0 and not above 1", _is_probability_above_0)
+success: Constraint = _Ruled("above 0 and at most 1", _is_probability_above_0)
 boolean: Constraint = _Ruled("0 or 1", _is_bit, is_discrete=True)
-nonnegative_integer: Constraint = _Ruled("an integer not below 0", _is_whole_from, 0, is_discrete=True)
+nonnegative_integer: Constraint = _Ruled("an integer of at least 0", _is_whole_from, 0, is_discrete=True)
 positive_integer: Constraint = _Ruled("an integer above 0", _is_whole_from, 1, is_discrete=True)
 real_vector = independent(real, 1)
 one_hot: Constraint = _Ruled("zeros and a 1", _is_one_hot, event_dim=1, is_discrete=True)
-simplex: Constraint = _Ruled("not negative and add up to 1", _is_simplex, event_dim=1)
-weights: Constraint = _Ruled("not negative with a sum above 0", _are_weights, event_dim=1)
+simplex: Constraint = _Ruled("not negative, with a sum of 1", _is_simplex, event_dim=1)
+weights: Constraint = _Ruled("not negative, with a sum above 0", _are_weights, event_dim=1)
 lower_cholesky: Constraint = _Ruled("lower triangular with a diagonal above 0", _is_lower_cholesky, event_dim=2)
 lower_triangular: Constraint = _Ruled("lower triangular", _is_lower_triangular, event_dim=2)
 corr_cholesky: Constraint = _Ruled("lower triangular with rows of length 1", _is_corr_cholesky, event_dim=2)
 square: Constraint = _Ruled("square", _is_square, event_dim=2)
 symmetric: Constraint = _Ruled("symmetric", _is_symmetric, event_dim=2)
-positive_semidefinite: Constraint = _Ruled("symmetric without eigenvalues below 0", _is_positive_semidefinite, event_dim=2)
+positive_semidefinite: Constraint = _Ruled("symmetric and positive semidefinite", _is_positive_semidefinite, event_dim=2)
 positive_definite: Constraint = _Ruled("symmetric and positive definite", _is_positive_definite, event_dim=2)
 
 RULES: dict[object, Rule] = {  # by the functions that make constraints

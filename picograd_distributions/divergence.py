@@ -206,7 +206,7 @@ def _multivariate(p: OfVectors, q: OfVectors) -> Tensor:
 @register_kl(TransformedDistribution, TransformedDistribution)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
-        raise NoFormulaError("kl_divergence: there is no formula for distributions of different transforms.")
+        raise NoFormulaError("kl_divergence: there is no formula for distributions with different transforms.")
     return summed(kl_divergence(p.base_dist, q.base_dist), len(p.event_shape) - len(p.base_dist.event_shape))
 
 

@@ -105,7 +105,7 @@ class Transform:
           ArgumentError: they differ.
         """
         if self.domain.event_dim != self.codomain.event_dim:
-            raise ArgumentError("event_dim: x and y differ in it; use domain.event_dim or codomain.event_dim.")
+            raise ArgumentError("event_dim: differs between x and y; use domain.event_dim or codomain.event_dim.")
         return self.domain.event_dim
 
     def with_cache(self, cache_size: int = 1) -> Transform:
@@ -542,7 +542,7 @@ class ReshapeTransform(Transform):
         super().__init__(cache_size)
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if math.prod(in_shape) != math.prod(out_shape):
-            raise ShapeError(f"ReshapeTransform: {self.in_shape} and {self.out_shape} have other numbers of elements.")
+            raise ShapeError(f"ReshapeTransform: {self.in_shape} and {self.out_shape} differ in their numbers of elements.")
         self.domain = c.independent(c.real, len(self.in_shape))
         self.codomain = c.independent(c.real, len(self.out_shape))
 

@@ -303,11 +303,11 @@ def parse_gguf(data: memoryview) -> GGUF:
     for _ in range(num_values):
         name = header.text()
         if name in metadata:
-            raise DataError(f"its metadata have {shortened(name)} twice")
+            raise DataError(f"its metadata contain {shortened(name)} twice")
         metadata[name] = header.value(header.number("<I"))
     alignment = metadata.get("general.alignment", ALIGNMENT)
     if type(alignment) is not int or not 8 <= alignment <= 2**16 or alignment % 8:
-        raise DataError(f"its general.alignment is {shortened(alignment)}, no multiple of 8 up to 65,536")
+        raise DataError(f"its general.alignment is {shortened(alignment)}; it must be a multiple of 8 up to 65,536")
     entries = [header.entry() for _ in range(num_tensors)]
     start = -(-header.place // alignment) * alignment
     tensors: dict[str, PackedTensor] = {}
@@ -315,7 +315,7 @@ def parse_gguf(data: memoryview) -> GGUF:
         num_blocks = math.prod(shape) // packing.numel
         first, past = start + offset, start + offset + num_blocks * packing.nbytes
         if name in tensors:
-            raise DataError(f"tensor {shortened(name)} is there twice")
+            raise DataError(f"tensor {shortened(name)} occurs twice")
         if offset % alignment or past > len(data):
             place = f"bytes {first:,} to {past:,} of {len(data):,}, aligned to {alignment}"
             raise DataError(f"tensor {shortened(name)} has {place}: the file is cut short or damaged")
@@ -373,7 +373,7 @@ class Header:
             return self.text()
         if kind == LIST:
             return self.values(self.number("<I"), self.number("<Q"))
-        raise DataError(f"its metadata have a value of kind {kind}, of which there are 0 to 12")
+        raise DataError(f"its metadata have a value of kind {kind}; kinds are 0 to 12")
 
     def values(self, kind: int, count: int) -> Array | list[str]:
         """Returns the values of an array."""
@@ -400,5 +400,5 @@ class Header:
             known = ", ".join(each.name for each in PACKINGS.values())
             raise DataError(f"tensor {shortened(name)} is of ggml's type {kind}; {known} are read")
         if math.prod(shape) >= 2**62 or (shape or (1,))[-1] % packing.numel:
-            raise DataError(f"tensor {shortened(name)} has the shape {shape}, which no blocks of {packing.numel} fill")
+            raise DataError(f"tensor {shortened(name)} has the shape {shape}, which blocks of {packing.numel} cannot fill")
         return name, shape, packing, offset

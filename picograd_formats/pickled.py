@@ -182,8 +182,8 @@ class Unpickler:
             return self.names[full]
         if not self.others:
             raise DataError(
-                f"its pickle names {full}, which is not one of the tensors, containers and numbers that picograd has",
-                hint="weights_only=False reads objects of other classes as records of their attributes; no code is run.",
+                f"its pickle names {full}, which is not a tensor, container or number that picograd reads",
+                hint="weights_only=False reads other classes as records of their attributes, and runs no code.",
             )
         return Builder(full, lambda *args: Stored(full, args))
 
@@ -195,7 +195,7 @@ class Unpickler:
             raise DataError(f"its pickle calls {builder.name}")
         self.num_given += sum(len(arg) for arg in args if isinstance(arg, LONG))
         if self.num_given > GIVEN_MAX * self.nbytes:  # a long one, repeatedly
-            raise DataError("its pickle copies its values more often than any file of tensors does")
+            raise DataError("its pickle copies values more often than a file of tensors needs")
         value = builder.build(*args)
         self.num_unfinished += isinstance(value, Unfinished)
         self.push(value)
@@ -429,7 +429,7 @@ def _dtype(text: Any, *flags: Any) -> Unfinished:
 
     def finish(state: Any) -> np.dtype[Any]:
         if type(state) is not tuple or len(state) < 2 or state[1] not in ("<", ">", "|", "="):
-            raise DataError("it has a dtype of another form than numbers and bools have")
+            raise DataError("it has a dtype that is not one of numbers or bools")
         return dtype.newbyteorder(state[1])
 
     dtype = numeric_dtype(text)

@@ -70,7 +70,7 @@ def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]
         try:
             arrays[name] = (np.frombuffer(entry["data"], dtype.numpy).reshape(entry["shape"]), dtype)
         except (ValueError, OverflowError):  # NumPy's limits of axes and lengths
-            raise DataError(f"tensor {name} has the shape {str(entry['shape'])[:60]}, which no array has") from None
+            raise DataError(f"tensor {name} has the impossible shape {str(entry['shape'])[:60]}") from None
     return arrays, metadata
 
 
@@ -94,7 +94,7 @@ def _mapped(data: memoryview) -> dict[str, Array]:
     start = 8 + int.from_bytes(data[:8], "little")
     if len(data) < 8 or start > min(len(data), HEADER_NBYTES_MAX):
         raise DataError(
-            f"it has {len(data):,} bytes, and its header would end at {start:,}: it is cut short, or no safetensors."
+            f"it has {len(data):,} bytes, and its header would end at {start:,}: it is cut short, or not safetensors."
         )
     arrays, past = dict[str, Array](), 0
     try:
@@ -148,7 +148,7 @@ def json_of(text: str) -> Any:
 def _dict_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise DataError("a dict in its JSON has a key twice")
+        raise DataError("a dict in its JSON has a duplicate key")
     return made
 
 
@@ -238,7 +238,7 @@ def _dict_taken_out(value: Mapping[Any, Any], path: str, tensors: dict[str, Tens
         if not is_numbered and not isinstance(key, str):
             where = path or "the state"
             raise ArgumentError(
-                f"save: {where} has the key {key!r}; only strings, or integers alone, come back as they are.",
+                f"save: {where} has the key {key!r}; keys must be all strings or all integers.",
                 hint="a .pt file has keys of every kind.",
             )
     taken = {str(key): _take_out(item, f"{path}.{key}" if path else str(key), tensors) for key, item in value.items()}

@@ -21,7 +21,7 @@ ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # first bytes of a zip file; the second ha
 FORMATS = "safetensors, .pt, .pth, .npy and .npz are read."
 # Other formats by their first bytes: the name of the format, and the remedy.
 OTHERS: dict[bytes, tuple[str, str]] = {
-    **{b"\x80" + bytes([version]): ("a pickle", "torch.save(state, path) and pg.save(state, path) write what is read.")
+    **{b"\x80" + bytes([version]): ("a pickle", "torch.save(state, path) and pg.save(state, path) write such files.")
        for version in range(2, 6)},
     b"\x89HDF": ("an HDF5 file", FORMATS),
     b"GGUF": ("a GGUF file", FORMATS),
@@ -214,7 +214,7 @@ def _other_kind(start: bytes, called: str) -> tuple[str, str]:
     """Returns the kind of a file in another format, and a hint; "" for a file that may be damaged safetensors."""
     if not start or start[8:9] == b"{":
         return "" if start else "empty", FORMATS
-    unknown = "" if called.endswith(".safetensors") else "of no format that picograd knows"
+    unknown = "" if called.endswith(".safetensors") else "of an unknown format"
     return next((what for beginning, what in OTHERS.items() if start.startswith(beginning)), (unknown, FORMATS))
 
 

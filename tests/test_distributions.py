@@ -517,7 +517,7 @@ def test_validate_args_checks_what_is_still_to_be_computed() -> None:
             assert "test_distributions.py" in str(told.value)
     for result, fact in (
         (lambda: D.Categorical(of_network([2.0, -1.0]), validate_args=True).sample(),
-         "Categorical: probs must be not negative with a sum above 0, one is not."),
+         "Categorical: probs must be not negative, with a sum above 0, one is not."),
         (lambda: D.Uniform(0.0, of_network([1.0]), validate_args=True).log_prob(of_network([2.0])),
          "Uniform: value must be from 0 to its bound, got 2.0."),
         (lambda: D.Categorical(pg.tensor([0.5, 0.5]), validate_args=True).log_prob(pg.tensor([1, 7]) + 0),
@@ -646,7 +646,7 @@ def test_a_distribution_written_for_pytorch_runs() -> None:
         def __init__(self) -> None:
             super().__init__(0.0, 1.0)
 
-    with pytest.raises(NotImplementedError, match="Other has a constructor of its own, and needs an expand"):
+    with pytest.raises(NotImplementedError, match="Other defines its constructor, so it must define expand"):
         Other()._get_checked_instance(D.Normal)
 
 

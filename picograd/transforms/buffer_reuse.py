@@ -141,7 +141,7 @@ class DonatedCell(Cell):
 
     def _refuse(self) -> NoReturn:
         raise JitError(
-            f"jit: this tensor was donated to {self.content}, which may have stored its results over it.",
+            f"jit: this tensor was donated to {self.content}, whose results may be stored over it.",
             "use what the function returned, or do not donate this argument.",
         )
 
@@ -199,8 +199,8 @@ def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Set[Cell
     for i in donated:
         if cells.count(cells[i]) > 1 or cells[i] in state:
             raise JitError(
-                f"jit: a donated argument of {name}, of shape {tensors[i].shape}, reaches it in two ways.",
-                "donate tensors that the function gets once, and does not use as a global or a closure.",
+                f"jit: a donated argument of {name}, of shape {tensors[i].shape}, is passed in two ways.",
+                "donate only tensors that are passed once and are not a global or a closure.",
             )
         if tensors[i].op is not cells[i].op:
             raise JitError(f"jit: a donated argument of {name} is a view of another tensor.", "pass x.clone().")

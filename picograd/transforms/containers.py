@@ -132,7 +132,7 @@ def _memory(tensor: Tensor, name: str) -> Held:
     if op.code is not OpCode.BUFFER:
         if tensor.requires_grad:
             raise JitError(
-                f"jit: an argument of {name} requires grad, but its gradient would be lost.",
+                f"jit: an argument of {name} requires grad; its gradient would be lost.",
                 "use it as a global or a closure, or pass x.detach().",
             )
         op = realize([tensor.realize().op])[0]
@@ -170,12 +170,12 @@ def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, i
 def _plain(value: Any, name: str) -> Hashable:
     """Returns a value in a form for comparison: 1, 1.0 and True are three different ones."""
     if isinstance(value, Tensor):
-        raise JitError(f"jit: {name} got a set with Tensors in it, which have no order.", "pass a list.")
+        raise JitError(f"jit: {name} got a set with Tensors, whose order is undefined.", "pass a list.")
     try:
         hash(value)
     except TypeError:
         raise JitError(
-            f"jit: {name} got a {type(value).__name__}, and there is no way to know whether it has changed.",
+            f"jit: {name} got a {type(value).__name__}, whose changes picograd cannot see.",
             "pass its Tensors and numbers in a list, a tuple, a dict or a dataclass.",
         ) from None
     return (type(value), value)
@@ -184,6 +184,6 @@ def _plain(value: Any, name: str) -> Hashable:
 def two_ways(name: str, shape: Shape) -> JitError:
     """Returns the error for a tensor that a function writes and also reads by another name."""
     return JitError(
-        f"jit: {name} writes to a tensor of shape {shape} that reaches it in two ways.",
-        "pass it once, or use it as a closure only.",
+        f"jit: {name} writes to a tensor of shape {shape} that is passed in two ways.",
+        "pass it once, or only use it as a closure.",
     )

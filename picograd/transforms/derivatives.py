@@ -87,8 +87,8 @@ class Point:
         names = [name for taken in self.moving for name in taken.names]
         if not names:
             raise ArgumentError(
-                f"{self.transform}: there is no Tensor in what {self.function} is differentiated by.",
-                "argnums says which arguments those are.",
+                f"{self.transform}: the differentiated arguments of {self.function} hold no Tensor.",
+                "argnums selects other arguments.",
             )
         for name, op in zip(names, starts):
             if not op.dtype.is_float:
@@ -117,7 +117,7 @@ class Point:
             kind = type(self.result.container).__name__
             raise ArgumentError(
                 f"{self.transform}: {self.function} must return one Tensor, got {kind}.",
-                "return loss, aux    and has_aux=True, where more than the loss is wanted.",
+                "return loss, aux    and has_aux=True, to return more than the loss.",
             )
         (root,) = self.roots
         if root.shape:
@@ -234,7 +234,7 @@ def argument_numbers(transform: str, argnums: Any, count: int, name: str) -> tup
     for number in numbers:
         if not -count <= number < count:
             raise ArgumentError(
-                f"{transform}: argnums says argument {number} of {name}, which got {count} positional ones."
+                f"{transform}: argnums names argument {number} of {name}, which got {count} positional arguments."
             )
     found = tuple(number % count for number in numbers)
     if len(set(found)) != len(found):
@@ -560,5 +560,5 @@ def _check_moves(point: Point) -> None:
     for name in point.still():
         raise ArgumentError(
             f"jvp: {name} of {point.function} does not depend on the primals, and strict=True.",
-            "strict=False takes its tangent as zeros.",
+            "strict=False uses zeros as its tangent.",
         )

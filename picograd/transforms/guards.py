@@ -210,8 +210,8 @@ def modules_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
 def _moves_on(function: str, path: str, place: tuple[str, int]) -> JitError:
     """Returns the error for an iterator, such as a generator or an open file."""
     return JitError(
-        f"jit: {function} reads {path}, an iterator, which would not move on in later calls.",
-        f"call next({path}) outside, and pass what it gives.",
+        f"jit: {function} reads {path}, an iterator, which later calls would not advance.",
+        f"call next({path}) outside, and pass its value.",
         line=Line(*place),
     )
 

@@ -53,7 +53,7 @@ def jacrev(
     """
     check_function("jacrev", func)
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ArgumentError(f"jacrev: chunk_size must be a count of rows, got {chunk_size!r}.")
+        raise ArgumentError(f"jacrev: chunk_size must be a number of rows, got {chunk_size!r}.")
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         point = _at("jacrev", func, args, kwargs, argnums, has_aux)

@@ -153,7 +153,7 @@ def run_stacked(function: Callable[..., Any], steps: int, args: Any, kwargs: Any
         if not tensor.shape or tensor.shape[0] != steps:
             raise JitError(
                 f"jit: {name} makes {steps} steps at a time, and {path} has shape {tensor.shape}.",
-                f"stack a row for each step: ({steps}, ...); what is the same in all steps can be a closure.",
+                f"stack a row for each step: ({steps}, ...); use a closure for values that all steps share.",
             )
 
     @functools.wraps(function)
@@ -226,7 +226,7 @@ class Form:
         """Notes the present state."""
         self.replay, self.seen, self.modes = capture.replay, change, modes
         watched = capture.conditions.watched
-        assert watched is not None, "jit: conditions that were not looked at"
+        assert watched is not None, "jit: a path without checked conditions"
         self.same = watched.is_the_same if watched.asks else None
 
     def ready(self) -> ReplayCall | None:
@@ -414,9 +414,9 @@ class Jit:
 
     def mention(self, tensors: Sequence[Tensor]) -> None:
         """Warns of a function that is captured again and again: each time takes two traces and perhaps a compilation."""
-        hint = "pass numbers that change as Tensors, and pad batches to few shapes."
+        hint = "pass changing numbers as Tensors, and pad batches to few shapes."
         if len({key[1:] for key in cast(Any, self.forms)}) == 1:  # all have Tensors of the same shapes, dtypes and devices
-            hint = "pass numbers that change as Tensors, lengths of sequences, too: only such plain values differ here."
+            hint = "pass changing numbers, such as lengths of sequences, as Tensors: only such plain values differ here."
         shapes = ", ".join(str(tensor.shape) for tensor in tensors[:4]) + (", ..." if len(tensors) > 4 else "")
         warn_user(
             f"jit: {self.name} has been captured for {self.num_captures} forms of its arguments, the last with"
@@ -578,12 +578,12 @@ def jit(
     if function is None:
         return functools.partial(jit, steps=steps, donate=donate, tune=tune)
     if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
-        raise JitError(f"jit: steps must be a count of at least 1, got {steps!r}.")
+        raise JitError(f"jit: steps must be an int of at least 1, got {steps!r}.")
     if not isinstance(tune, bool):
         raise JitError(f"jit: tune must be True or False, got {tune!r}.")
     kind = next((name for name, is_kind in _NO_FUNCTIONS if is_kind(function)), None)
     if kind is not None:
-        raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
+        raise JitError(f"jit: needs a function of Tensors, got {kind}.")
     return _jitted(function, steps, donated_parameters(function, donate), tune)
 
 
@@ -649,7 +649,7 @@ for _name in TORCHSCRIPT.split():
 
 
 _NO_FUNCTIONS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
-    ("something that cannot be called", lambda value: not callable(value)),
+    ("a value that cannot be called", lambda value: not callable(value)),
     ("a generator function", inspect.isgeneratorfunction),
     ("a coroutine function", inspect.iscoroutinefunction),
 )

@@ -86,8 +86,8 @@ class Effects:
         """Raises JitError if something has changed since."""
         for called, line in self._called:
             raise JitError(
-                f"jit: {name} calls {called}(), whose answer would not change in later calls.",
-                "call it outside, and pass what it gives as a Tensor.",
+                f"jit: {name} calls {called}(), whose result would be the same in all later calls.",
+                "call it outside, and pass its result as a Tensor.",
                 line=line,
             )
         broken = self._guards.broken()
@@ -118,8 +118,8 @@ class GlobalDraws:
 
 def _draws(name: str, generator: str) -> JitError:
     return JitError(
-        f"jit: {name} draws numbers from {generator}, which later calls would not.",
-        "pg.rand and the like draw new numbers at each call; or pass the number as an argument.",
+        f"jit: {name} draws numbers from {generator}; later calls would not draw.",
+        "pg.rand and others draw new numbers at each call; or pass the number as an argument.",
     )
 
 
@@ -237,7 +237,7 @@ class TraceOfFunction(FunctionTrace):
 
     def check_replaced(self, known: list[Tensor]) -> None:
         """Raises JitError if a tensor that was made in the trace is kept beyond it."""
-        hint = "return it, or make it before the first call, as one call without jit makes a cache or an optimizer's state."
+        hint = "return it, or make it before the first call: one call without jit makes a cache or an optimizer's state."
         self.check_kept(known, "later calls would not replace it.", hint)
 
 
@@ -254,7 +254,7 @@ def check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) 
     same = flatten(given, [], name, {}) == flatten(used, tensors, name, {})
     if not same or any(a is not b for a, b in zip(tensors, stand_ins)):
         raise JitError(
-            f"jit: {name} changes a list or dict that it was given, which later calls would not do.",
+            f"jit: {name} changes a list or dict argument; later calls would not.",
             "return the new value instead.",
         )
 
@@ -273,8 +273,8 @@ def check_shapes(stand_ins: Sequence[Tensor], starts: Sequence[Op], name: str) -
     turned = [start for tensor, start in zip(stand_ins, starts) if any(step[0] not in GRADIENTS for step in tensor.steps)]
     if turned:
         raise JitError(
-            f"jit: {name} makes an argument of shape {turned[0].shape} another view of its storage, which the caller's"
-            " Tensor would not be.",
+            f"jit: {name} makes an argument of shape {turned[0].shape} another view of its storage; the caller's"
+            " Tensor would not become one.",
             "use x.t(), x.transpose(...), x.unsqueeze(...) in place of x.t_() and the like.",
         )
 
@@ -333,12 +333,12 @@ def check_same(first: Recording, second: Recording) -> None:
     if first.form.key != second.form.key or first.sources != second.sources or first.state != second.state:
         raise JitError(
             f"jit: the second trace of {name} reads other tensors than the first, or in another order.",
-            "tensors that the function makes and keeps must be made before the first call, as by one call without jit.",
+            "make tensors that the function keeps before the first call, for example by one call without jit.",
         )
     if first.values.written != second.values.written or first.values.updated != second.values.updated:
         raise JitError(
             f"jit: the second trace of {name} writes to other tensors than the first, or in another order.",
-            "a choice between tensors must be an argument, or a computation: write a where() of both to each.",
+            "make the choice an argument or a computation: write where(choice, new, old) to each tensor.",
         )
     _check_constants(first, second, name)
 
@@ -348,9 +348,9 @@ def _check_constants(first: Recording, second: Recording, name: str) -> None:
     for before, now in zip(first.constants, second.constants):
         if before.memory is not now.memory and _bytes_of(before) != _bytes_of(now):
             raise JitError(
-                f"jit: {name} makes a Tensor ({now.dtype}, {now.numel} elements) from host data, which held other values"
-                " when it was traced again: later calls would not look.",
-                "pass Tensor(array) as an argument; Tensor.rand and the like draw new numbers at each call.",
+                f"jit: {name} makes a Tensor ({now.dtype}, {now.numel} elements) from host data that differed"
+                " in the second trace; later calls would not read it.",
+                "pass Tensor(array) as an argument; Tensor.rand and others draw new numbers at each call.",
             )
 
 

@@ -66,15 +66,15 @@ def dims_of(name: str, dims: Any, value: Any, path: str) -> Iterator[int | None]
         if name == "out_dims" and isinstance(dims, tuple) and len(dims) == 1:  # of one result, as in PyTorch
             (dims,) = dims
         if dims is not None and (not isinstance(dims, int) or isinstance(dims, bool)):
-            raise ArgumentError(f"vmap: {name} says {dims!r} of {path}, which is one Tensor.", "an axis, or None.")
+            raise ArgumentError(f"vmap: {name} gives {dims!r} for {path}, which is one Tensor.", "an axis, or None.")
         yield dims
         return
     parts = list(parts_of(value, path))
     if not parts:
         if isinstance(dims, int) and not isinstance(value, list | tuple | dict) and value is not None:
             raise ArgumentError(
-                f"vmap: {name} says axis {dims} of {path}, which is {value!r} and no Tensor.",
-                f"{name}=None there: it is the same for all examples.",
+                f"vmap: {name} gives axis {dims} for {path}, which is {value!r}, not a Tensor.",
+                f"{name}=None for it: all examples share it.",
             )
         return
     if dims is None or isinstance(dims, int):
@@ -84,7 +84,7 @@ def dims_of(name: str, dims: Any, value: Any, path: str) -> Iterator[int | None]
     inner = {key: part for key, _, part in parts_of(dims, name)}
     if not _same_kind(dims, value) or set(inner) != {key for key, _, _ in parts}:
         raise ArgumentError(
-            f"vmap: {name} is {dims!r}, which has another form than {path}.",
+            f"vmap: {name} is {dims!r}, whose structure differs from {path}.",
             f"one axis, or None, for each part of {path}: in a {type(value).__name__} of {len(parts)}.",
         )
     for key, longer, part in parts:
@@ -111,7 +111,7 @@ def axis_in(dim: int, rank: int, name: str, path: str, shape: object) -> int:
       IndexingError: there is no such axis.
     """
     if not -rank <= dim < rank:
-        raise IndexingError(f"vmap: {name} says axis {dim} of {path}, whose shape is {shape}.")
+        raise IndexingError(f"vmap: {name} gives axis {dim} for {path}, whose shape is {shape}.")
     return dim % rank
 
 
@@ -158,7 +158,7 @@ def vmap(
     check_function("vmap", func)
     check_one_of("vmap", "randomness", randomness, RANDOMNESS)
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ArgumentError(f"vmap: chunk_size must be a count of examples, got {chunk_size!r}.")
+        raise ArgumentError(f"vmap: chunk_size must be a number of examples, got {chunk_size!r}.")
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         given = _given(in_dims, args)
@@ -217,11 +217,11 @@ def _given(in_dims: Any, args: tuple[Any, ...]) -> _Given:
         elif own != count:
             raise ShapeError(
                 f"vmap: {first} has {count} examples, {name} of shape {shape} has {own} along axis {dim}.",
-                f"in_dims=None where {name} is the same for all examples.",
+                f"in_dims=None for {name}, if all examples share it.",
             )
     if count is None:
         raise ArgumentError(
-            f"vmap: in_dims={in_dims!r} gives no argument an axis of examples.", "in_dims=0 for one of them at least."
+            f"vmap: in_dims={in_dims!r} names no axis of examples.", "in_dims=0 for at least one argument."
         )
     return _Given(taken, tuple(axes), count)
 
@@ -287,7 +287,7 @@ class _Call(Record):
         draw = draws(roots, known) if self.randomness == "error" else None
         if draw is not None:
             raise ArgumentError(
-                f"vmap: {function} draws random numbers, and nothing says whether they are the same for all examples.",
+                f"vmap: {function} draws random numbers; randomness must say whether examples share them.",
                 'vmap(f, randomness="different"), or "same".',
                 line=line_of(draw),
             )
@@ -297,8 +297,8 @@ class _Call(Record):
         for cell, operand in zip(cells, left):
             if operand.batched:
                 raise ArgumentError(
-                    f"vmap: {watch.function} writes another value for each example to a tensor of shape {cell.op.shape}"
-                    " that was made before.",
+                    f"vmap: {watch.function} writes a different value per example to a tensor of shape {cell.op.shape}"
+                    " made before.",
                     "return the value, or pass the tensor as an argument with an axis of examples.",
                 )
         for cell, operand in zip(cells, left):
@@ -309,8 +309,8 @@ class _Call(Record):
         tensor, axis, name = given.taken.tensors[number], given.axes[number], given.taken.names[number]
         if axis is None and operand.batched:
             raise ArgumentError(
-                f"vmap: {name_of(self.function)} writes another value for each example to {name}, which is the same for"
-                " all.",
+                f"vmap: {name_of(self.function)} writes a different value per example to {name}, which all"
+                " examples share.",
                 "return the value, or give the argument an axis of examples.",
             )
         value = operand.op if axis is None else move_axis(operand.each(examples), 0, axis)
@@ -324,7 +324,7 @@ class _Call(Record):
         for tensor, name, dim, operand in zip(returned.tensors, returned.names, dims, found):
             if dim is None:
                 if operand.batched:
-                    raise ArgumentError(f"vmap: out_dims=None says that {name} is the same for all examples; it is not.")
+                    raise ArgumentError(f"vmap: out_dims=None declares {name} equal for all examples; it is not.")
                 op = operand.op
             else:
                 op = operand.each(examples)

@@ -62,7 +62,7 @@ def checkpoint_sequential(
     """
     steps = [module for _, module in functions._held_modules()] if isinstance(functions, Module) else list(functions)
     if not 1 <= segments <= len(steps):
-        raise ArgumentError(f"checkpoint_sequential: {segments} segments cannot be made of {len(steps)} functions.")
+        raise ArgumentError(f"checkpoint_sequential: {len(steps)} functions cannot be split into {segments} segments.")
     length = len(steps) // segments
     for number in range(segments - 1):
         part = steps[number * length : (number + 1) * length]

@@ -55,7 +55,7 @@ def test_python_numbers_take_the_dtype_of_the_array():
     x = xp.ones(2, dtype=xp.int8)
     assert (x + 1).dtype is xp.int8 and xp.add(1, x).dtype is xp.int8
     assert xp.add(xp.ones(2, dtype=xp.float64), 1).dtype is xp.float64
-    with pytest.raises(DTypeError, match=r"add: 1.5 does not go with an array of int8"):
+    with pytest.raises(DTypeError, match=r"add: 1.5 cannot be combined with an array of int8"):
         xp.add(x, 1.5)
     with pytest.raises(DTypeError, match=r"add: one operand must be an array, got int and float"):
         xp.add(1, 2.0)

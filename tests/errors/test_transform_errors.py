@@ -51,33 +51,33 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     "sizes": (
         lambda: pg.vmap(lambda x, y: x)(X, Y), pg.ShapeError,
         "vmap: args[0] has 2 examples, args[1] of shape (3,) has 3 along axis 0.",
-        "in_dims=None where args[1] is the same for all examples.",
+        "in_dims=None for args[1], if all examples share it.",
     ),
     "no axis": (
         lambda: pg.vmap(square, in_dims=None)(X), pg.ArgumentError,
-        "vmap: in_dims=None gives no argument an axis of examples.", "in_dims=0 for one of them at least.",
+        "vmap: in_dims=None names no axis of examples.", "in_dims=0 for at least one argument.",
     ),
     "axis out of range": (
         lambda: pg.vmap(square, in_dims=2)(X), pg.IndexingError,
-        "vmap: in_dims says axis 2 of args[0], whose shape is (2, 2).", None,
+        "vmap: in_dims gives axis 2 for args[0], whose shape is (2, 2).", None,
     ),
     "out axis out of range": (
         lambda: pg.vmap(square, out_dims=1)(X), pg.IndexingError,
-        "vmap: out_dims says axis 1 of result, whose shape is ().", None,
+        "vmap: out_dims gives axis 1 for result, whose shape is ().", None,
     ),
     "a number with an axis": (
         lambda: pg.vmap(lambda x, n: x * n)(X, 3), pg.ArgumentError,
-        "vmap: in_dims says axis 0 of args[1], which is 3 and no Tensor.",
-        "in_dims=None there: it is the same for all examples.",
+        "vmap: in_dims gives axis 0 for args[1], which is 3, not a Tensor.",
+        "in_dims=None for it: all examples share it.",
     ),
     "form": (
         lambda: pg.vmap(lambda x, y: x, in_dims=(0,))(X, X), pg.ArgumentError,
-        "vmap: in_dims is (0,), which has another form than args.",
+        "vmap: in_dims is (0,), whose structure differs from args.",
         "one axis, or None, for each part of args: in a tuple of 2.",
     ),
     "no axis at all": (
         lambda: pg.vmap(square, in_dims=("0",))(X), pg.ArgumentError,
-        "vmap: in_dims says '0' of args[0], which is one Tensor.", "an axis, or None.",
+        "vmap: in_dims gives '0' for args[0], which is one Tensor.", "an axis, or None.",
     ),
     "randomness": (
         lambda: pg.vmap(square, randomness="some"), pg.ArgumentError,
@@ -85,11 +85,11 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     ),
     "chunks": (
         lambda: pg.vmap(square, chunk_size=0), pg.ArgumentError,
-        "vmap: chunk_size must be a count of examples, got 0.", None,
+        "vmap: chunk_size must be a number of examples, got 0.", None,
     ),
     "a draw": (
         lambda: pg.vmap(draw)(X), pg.ArgumentError,
-        "vmap: draw draws random numbers, and nothing says whether they are the same for all examples.",
+        "vmap: draw draws random numbers; randomness must say whether examples share them.",
         'vmap(f, randomness="different"), or "same".',
     ),
     "a value": (
@@ -108,17 +108,17 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     ),
     "a write for each example": (
         lambda: pg.vmap(accumulate)(X), pg.ArgumentError,
-        "vmap: accumulate writes another value for each example to a tensor of shape (2,) that was made before.",
+        "vmap: accumulate writes a different value per example to a tensor of shape (2,) made before.",
         "return the value, or pass the tensor as an argument with an axis of examples.",
     ),
     "a write to a shared argument": (
         lambda: pg.vmap(overwrite, (0, None))(X, Tensor([0.0, 0.0])), pg.ArgumentError,
-        "vmap: overwrite writes another value for each example to args[1], which is the same for all.",
+        "vmap: overwrite writes a different value per example to args[1], which all examples share.",
         "return the value, or give the argument an axis of examples.",
     ),
     "one result for all": (
         lambda: pg.vmap(square, out_dims=None)(X), pg.ArgumentError,
-        "vmap: out_dims=None says that result is the same for all examples; it is not.", None,
+        "vmap: out_dims=None declares result equal for all examples; it is not.", None,
     ),
     "no function": (
         lambda: pg.vmap(X), pg.ArgumentError, "vmap: needs a function, got a Tensor of shape (2, 2).", None,
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     "several results": (
         lambda: pg.value_and_grad(lambda x: (x.sum(), x))(X), pg.ArgumentError,
         "value_and_grad: <lambda> must return one Tensor, got tuple.",
-        "return loss, aux    and has_aux=True, where more than the loss is wanted.",
+        "return loss, aux    and has_aux=True, to return more than the loss.",
     ),
     "no aux": (
         lambda: pg.grad(square, has_aux=True)(X), pg.ArgumentError,
@@ -155,11 +155,11 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     ),
     "nothing to differentiate": (
         lambda: pg.grad(lambda n: X.sum())(3), pg.ArgumentError,
-        "grad: there is no Tensor in what <lambda> is differentiated by.", "argnums says which arguments those are.",
+        "grad: the differentiated arguments of <lambda> hold no Tensor.", "argnums selects other arguments.",
     ),
     "argnums": (
         lambda: pg.grad(square, argnums=1)(X), pg.ArgumentError,
-        "grad: argnums says argument 1 of square, which got 1 positional ones.", None,
+        "grad: argnums names argument 1 of square, which got 1 positional arguments.", None,
     ),
     "argnums twice": (
         lambda: pg.jacrev(square, argnums=(0, -1))(X), pg.ArgumentError,
@@ -193,7 +193,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     "strict": (
         lambda: pg.jvp(lambda x: Y, (X,), (X,), strict=True), pg.ArgumentError,
         "jvp: result of <lambda> does not depend on the primals, and strict=True.",
-        "strict=False takes its tangent as zeros.",
+        "strict=False uses zeros as its tangent.",
     ),
     "tangents": (
         lambda: pg.linearize(square, X)[1](X, X), pg.ArgumentError, "linearize: 2 tangents were given for 1 primals.", None,

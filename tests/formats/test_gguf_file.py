@@ -117,8 +117,8 @@ WRONG = {
     "nested arrays": (START + struct.pack("<IIQ", 9, 9, 1), "array of kind 9"),
     "a value of no kind": (START + struct.pack("<I", 77), "kind 77"),
     "a type of no blocks": (TENSOR + struct.pack("<IQIQ", 1, 32, 99, 0), "ggml's type 99; F32, F16"),
-    "half a block": (TENSOR + struct.pack("<IQIQ", 1, 31, 2, 0), r"shape \(31,\), which no blocks of 32"),
-    "an enormous shape": (TENSOR + struct.pack("<IQQIQ", 2, 2**40, 2**40, 0, 0), "which no blocks of 1"),
+    "half a block": (TENSOR + struct.pack("<IQIQ", 1, 31, 2, 0), r"shape \(31,\), which blocks of 32 cannot"),
+    "an enormous shape": (TENSOR + struct.pack("<IQQIQ", 2, 2**40, 2**40, 0, 0), "which blocks of 1 cannot"),
     "many axes": (TENSOR + struct.pack("<IQIQ", 2**31, 31, 2, 0), "axes, more than 4"),
     "no elements there": (TENSOR + struct.pack("<IQIQ", 1, 32, 0, 0), "cut short or damaged"),
 }

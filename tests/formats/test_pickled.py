@@ -83,7 +83,7 @@ HARMFUL = [
 
 @pytest.mark.parametrize("data", HARMFUL)
 def test_names_that_are_not_in_the_table(data: bytes) -> None:
-    assert "which is not one of the tensors, containers and numbers that picograd has" in refused(data)
+    assert "which is not a tensor, container or number that picograd reads" in refused(data)
     assert isinstance(load(data, others=True), Stored) or data[-2:] != b"R."
 
 
@@ -147,14 +147,14 @@ def test_arrays_are_made_of_bytes_that_are_there() -> None:
     for dtype in (b"O8", b"O", b"S4", b"V4", b"M8", b"c8", b"f4,f4", b"i3", b"(2)f4"):
         assert "only numbers and bools are read" in refused(array(dtype, b"K\x01\x85", bytes(8)), **names)
     dtype = b"cnumpy\ndtype\n(U\x02f4tR"
-    assert "another form" in refused(dtype + b"(K\x03U\x01x}}NK\x00tb.", **names)
+    assert "not one of numbers" in refused(dtype + b"(K\x03U\x01x}}NK\x00tb.", **names)
     assert "has no end" in refused(dtype + b".", **names)
 
 
 def test_values_are_not_copied_again_and_again() -> None:
     """A long list in the memo, and sets of it: each takes five bytes of a file and all of the list's elements."""
     data = b"](" + b"K\x01K\x02K\x03" * 1000 + b"eq\x00cbuiltins\nset\nq\x01(" + b"h\x01h\x00\x85R" * 1000 + b"l."
-    assert "copies its values more often" in refused(data)
+    assert "copies values more often" in refused(data)
 
 
 def test_keys_are_plain_values() -> None:

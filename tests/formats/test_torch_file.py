@@ -183,11 +183,11 @@ def test_objects_of_other_classes_are_refused_or_come_as_records(is_zip: bool) -
         pg.load(saved(state, is_zip))
     assert caught.value.fact == (
         "load: what was read cannot be read as a PyTorch file: its pickle names argparse.Namespace, "
-        "which is not one of the tensors, "
-        "containers and numbers that picograd has."
+        "which is not a tensor, "
+        "container or number that picograd reads."
     )
     assert caught.value.hint == (
-        "weights_only=False reads objects of other classes as records of their attributes; no code is run."
+        "weights_only=False reads other classes as records of their attributes, and runs no code."
     )
     loaded = pg.load(saved(state, is_zip), weights_only=False)
     assert repr(loaded["args"]) == "<stored argparse.Namespace>"

@@ -368,7 +368,7 @@ def test_damaged_and_missing_files_are_sentences(tmp_path: Path, capsys: pytest.
         ("merges.txt", None, "vocab.json is there, merges.txt is not"),
         ("vocab.json", None, "vocab.json and merges.txt, which turn text into tokens, are not there"),
         ("vocab.json", "{", "vocab.json: its JSON is damaged"),
-        ("vocab.json", '{"a": 0, "a": 1}', "vocab.json: a dict in its JSON has a key twice"),
+        ("vocab.json", '{"a": 0, "a": 1}', "vocab.json: a dict in its JSON has a duplicate key"),
         ("vocab.json", "[]", "vocab.json: has no dict"),
         ("vocab.json", "{}", "has no vocabulary"),
         ("vocab.json", '{"a": 0, "b": 2}', "the numbers of its 2 tokens must be 0, 1, 2, ...; 'b' has the number 2"),

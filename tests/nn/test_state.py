@@ -75,8 +75,8 @@ def test_open_files_and_bare_tensors(device, tmp_path):
 def test_what_is_no_file_of_tensors_is_refused():
     formats = "safetensors, .pt, .pth, .npy and .npz are read."
     for data, said, hint in (
-        (b"12345678", "of no format that picograd knows", formats),
-        (pickle.dumps({"a": 1}), "a pickle", "torch.save(state, path) and pg.save(state, path) write what is read."),
+        (b"12345678", "of an unknown format", formats),
+        (pickle.dumps({"a": 1}), "a pickle", "torch.save(state, path) and pg.save(state, path) write such files."),
         (b"", "empty", formats),
         (b"GGUF\3\0\0\0\0\0", "a GGUF file", formats),
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file", formats),
@@ -259,11 +259,11 @@ def test_names_that_collide_keep_their_tensors(device, tmp_path):
 
 def test_keys_that_would_come_back_as_strings_are_refused(device, tmp_path):
     for key in (1.5, (1, 2), True, None):
-        with pytest.raises(ArgumentError, match="only strings, or integers alone, come back as they are"):
+        with pytest.raises(ArgumentError, match="keys must be all strings or all integers"):
             pg.save({"a": {key: Tensor([1.0])}}, tmp_path / "x.safetensors")
     with pytest.raises(ArgumentError) as caught:
         pg.save({"a": {1: Tensor([1.0]), "b": 2}}, tmp_path / "x.safetensors")
-    assert caught.value.fact == "save: a has the key 1; only strings, or integers alone, come back as they are."
+    assert caught.value.fact == "save: a has the key 1; keys must be all strings or all integers."
 
 
 def test_integers_come_back_as_keys(device, tmp_path):

@@ -104,7 +104,7 @@ def test_a_tensor_without_a_row_for_each_step_is_refused() -> None:
 
 @pytest.mark.parametrize("steps", [0, -1, 2.0, True])
 def test_the_number_of_steps_is_checked(steps: Any) -> None:
-    with pytest.raises(pg.JitError, match="steps must be a count of at least 1"):
+    with pytest.raises(pg.JitError, match="steps must be an int of at least 1"):
         pg.jit(lambda x: x, steps=steps)
 
 

@@ -92,7 +92,7 @@ def test_out_dims_of_one_result_may_be_a_tuple_of_one(chunk_size: int | None) ->
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     mine = pg.vmap(lambda a: a * 2, out_dims=(1,), chunk_size=chunk_size)(Tensor(x))
     assert mine.tolist() == torch.func.vmap(lambda a: a * 2, out_dims=(1,))(torch.tensor(x)).tolist()
-    with pytest.raises(pg.ArgumentError, match="out_dims says .0, 1. of result, which is one Tensor"):
+    with pytest.raises(pg.ArgumentError, match="out_dims gives .0, 1. for result, which is one Tensor"):
         pg.vmap(lambda a: a * 2, out_dims=(0, 1), chunk_size=chunk_size)(Tensor(x))
 
 

@@ -27,5 +27,5 @@ def test_what_goes_in_by_name() -> None:
 
 
 def test_what_is_wrong_is_said() -> None:
-    with pytest.raises(ArgumentError, match="3 segments cannot be made of 2 functions"):
+    with pytest.raises(ArgumentError, match="2 functions cannot be split into 3 segments"):
         checkpoint_sequential([pg.exp, pg.sin], 3, Tensor([1.0]))
