@@ -27,7 +27,7 @@ from math import gcd
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_anywhere
-from picograd.codegen.loops import RUN_STEPS, access_lanes, grid_of_threads, in_runs, vector_lanes
+from picograd.codegen.loops import BLOCKS_WANTED, RUN_STEPS, access_lanes, grid_of_threads, in_runs, vector_lanes
 from picograd.codegen.reduce import (
     Both,
     Results,
@@ -212,14 +212,21 @@ class _TeamRows:
 
     def __init__(self, rows: Rows, team: Team, build: Builder, target: Target):
         self.rows, self.team, self.build = rows, team, build
-        self.block_threads, self.has_shuffle = target.block_threads, target.has_shuffle
-        *outer, last = rows.column_loops
         self.tiles = _row_tiles(rows, team)
+        self.block_threads, self.has_shuffle = self.threads_of_block(target), target.has_shuffle
+        *outer, last = rows.column_loops
         self.accesses = [*outer, floordiv(last, team.lanes)]
         self.num_accesses = numel(self.accesses)
         self.marks: dict[int, Op] = {}
         self.kept: dict[Op, Op] = {}  # a value of each element -> shared memory for a row of it
         self.walked_again = _walked_again(rows, team, target)
+
+    def threads_of_block(self, target: Target) -> int:
+        """Returns the threads of a block: of a few teams, down to a warp, where more of them leave multiprocessors idle."""
+        threads, total = target.block_threads, greatest(numel(self.tiles)) * self.team.threads
+        while threads > max(WARP_THREADS, self.team.threads) and ceildiv(total, threads) < BLOCKS_WANTED:
+            threads //= 2
+        return threads
 
     def emit(self) -> None:
         """Writes the grid: a block has one group of rows per team.
@@ -519,6 +526,10 @@ class _TeamRowsAndColumns(_TeamRows):
     """
 
     adds_down_columns = True
+
+    def threads_of_block(self, target: Target) -> int:
+        """Returns the threads of a block, which walks as many rows as it takes to store few lines."""
+        return target.block_threads
 
     def __init__(self, joint: Both, team: Team, build: Builder, target: Target):
         super().__init__(joint.rows, team, build, target)

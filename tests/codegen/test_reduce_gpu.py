@@ -76,14 +76,16 @@ def test_few_rows_have_a_thread_for_four_accesses(rows: int, threads: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("columns", "blocks", "shuffles"), [(7, 4, 0), (8, 8, 2), (32, 8, 2), (64, 16, 4), (96, 32, 6), (512, 125, 10)]
+    ("columns", "blocks", "threads", "shuffles"),
+    [(7, 4, 256, 0), (8, 63, 32, 2), (32, 63, 32, 2), (64, 125, 32, 4), (96, 250, 32, 6), (512, 250, 128, 10)],
 )
-def test_short_rows_share_warps(columns: int, blocks: int, shuffles: int) -> None:
-    """1000 rows in blocks of 256 threads, of which a thread a row would be 4, a warp a row 125."""
+def test_short_rows_share_warps(columns: int, blocks: int, threads: int, shuffles: int) -> None:
+    """1000 rows by teams of 2 threads to a warp; a block has as few as a warp while there are fewer than 128 of them."""
     program = lowered(centred(1000, columns))
     statements = [one for phase in program.phases for one in walk(phase)]
-    (grid,) = [one.range.src[0].arg for one in statements if isinstance(one, For) and one.range.arg[1] is AxisKind.GRID]
-    assert (grid, sum(isinstance(one, Shuffle) for one in statements)) == (blocks, shuffles)
+    loops = {one.range.arg[1]: one.range.src[0].arg for one in statements if isinstance(one, For)}
+    found = loops[AxisKind.GRID], loops[AxisKind.BLOCK], sum(isinstance(one, Shuffle) for one in statements)
+    assert found == (blocks, threads, shuffles)
     assert not any(isinstance(one, Alloc) and one.memory.arg[2] is MemorySpace.SHARED for one in statements)
 
 

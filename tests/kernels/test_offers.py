@@ -425,6 +425,15 @@ def test_a_rung_is_a_candidate(name: str, rung: str, last_wins: list[str]) -> No
     np.testing.assert_allclose(found.float().numpy(), np.asarray(meant, np.float32), rtol=most, atol=most)
 
 
+@pytest.mark.variants(every=3)
+@pytest.mark.parametrize(("name", "rung"), [("softmax", "registers"), ("layernorm", "welford"), ("gemv", "split k")])
+def test_few_rows_have_as_many_blocks_as_those_of_the_best_rung(name: str, rung: str) -> None:
+    """64 rows in eight blocks of eight warps would keep eight multiprocessors busy, and 124 idle."""
+    with offer_rung(name, rung) as offer:
+        of_rung, own = offer.count().values()
+    assert own <= of_rung
+
+
 def test_a_rung_of_16_bits_is_taken_at_lengths_at_which_its_counts_win() -> None:
     lengths = ladder_of("conv").lengths
     x, w = (normal(*(lengths[name] for name in axes)).half().realize() for axes in ("NCHW", "FCRR"))
