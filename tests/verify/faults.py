@@ -5,6 +5,7 @@ A fault in an emitter is planted where a kernel becomes loops: the loops of anot
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from picograd import road
 from picograd.codegen import index
 from picograd.codegen.passes import functions
-from picograd.dtype import bfloat16, float32, int32, int64
+from picograd.dtype import bfloat16, float16, float32, int32, int64
 from picograd.engine import compiler as engine_compiler
 from picograd.engine import realize
 from picograd.engine.devices import compiler_for
@@ -25,7 +26,7 @@ from picograd.ir.build import and_, bitcast, reduce
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.pattern import PatternMatcher, Rule
-from picograd.ir.stages import Kernel, Program, Schedule, Source
+from picograd.ir.stages import Kernel, LoopItem, Program, Schedule, Source
 from picograd.ir.symbolic import to_op
 from picograd.record import replace
 from picograd.rewrites import simplify as algebra
@@ -124,6 +125,14 @@ def cut_to_bfloat16(op: Op) -> Op | None:
     return Op(op.code, op.dtype, (bitcast(and_(bitcast(x, int32), -1 << 16), x.dtype),))
 
 
+def summed_in_float16(op: Op) -> Op | None:
+    """A sum of float32 whose terms are rounded to float16 first."""
+    if op.code is not OpCode.REDUCE or op.arg[0] is not OpCode.ADD:
+        return None
+    half = Op(OpCode.CAST, float16, op.src)
+    return reduce(Op(OpCode.CAST, float32, (half,)), OpCode.ADD, op.arg[1])
+
+
 # ---- tables and text ----
 def in_table(name: str, place: int, part: float) -> Callable[[pytest.MonkeyPatch], None]:
     """Makes a coefficient of a polynomial of float32 larger by a part of it."""
@@ -197,6 +206,16 @@ def all_in_one_place(schedule: Schedule) -> Schedule:
     return replace(schedule, buffers=tuple(buffers))
 
 
+def without_carry(schedule: Schedule) -> Schedule:
+    """Loops whose steps all begin with what the first was given."""
+    items = []
+    for item in schedule.items:
+        if isinstance(item, LoopItem):
+            item = replace(item, feeds=tuple(replace(feed, carried=None) for feed in item.feeds))
+        items.append(item)
+    return replace(schedule, items=tuple(items))
+
+
 def in_other_order(schedule: Schedule) -> Schedule:
     """The last two kernels in the other order."""
     *first, a, b = schedule.items
@@ -230,6 +249,18 @@ def scribbling(right: Any) -> Any:
 def left_out(right: Any) -> Any:
     """A run that leaves its outputs as they were: those of a run before, or what was in their memory."""
     return lambda *args: None
+
+
+def from_the_sixth_run_on(right: Any) -> Any:
+    """A run that writes over its first output, when it has run five times."""
+    runs = itertools.count(1)
+
+    def run(inputs: Sequence[Any], outputs: Sequence[Any], *args: Any) -> None:
+        right(inputs, outputs, *args)
+        if next(runs) > 5:
+            scribbling(lambda *args: None)(outputs)
+
+    return run
 
 
 def one_less(right: Any) -> Any:

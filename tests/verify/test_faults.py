@@ -71,6 +71,17 @@ def mirrored(size: int) -> Tensor:
     return pg.nn.functional.interpolate(image, size=(size, size), mode="nearest")
 
 
+def recurrence() -> Tensor:
+    """A loop that carries a matrix."""
+    x = normal(4, 4) * 0.3
+
+    def body(h: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        new = (h @ x + row).tanh()
+        return new, new.sum()
+
+    return pg.scan(body, pg.zeros(4, 4), normal(6, 4, 4))[1]
+
+
 EMITTERS = {
     "a least for a greatest": Fault(
         emitter(with_arg(OpCode.REDUCE, lambda arg: (OpCode.MIN, arg[1]))), lambda: normal(7, 5).amax(1), "kernel", "REDUCE"
@@ -219,6 +230,19 @@ WRITTEN = {  # in tables of numbers, and in the text of a language
     "bits of a float cut off": Fault(
         emitter(faults.cut_to_bfloat16), lambda: (normal(7, 9) * 1.0001).to(pg.bfloat16), "kernel", "CAST"
     ),
+    "terms in float16": Fault(emitter(faults.summed_in_float16), lambda: normal(4, 60).sum(1), "kernel", "REDUCE"),
+    "NaN that does not win": Fault(
+        emitter(
+            lambda op: (
+                Op(OpCode.WHERE, op.dtype, (Op(OpCode.CMPLT, pg.bool_, op.src), *op.src[::-1]))
+                if op.code is OpCode.MAX
+                else None
+            )
+        ),
+        lambda: pg.tensor([1.0, float("nan")]).maximum(pg.tensor([float("nan"), 1.0])),
+        "kernel",
+        "MAX",
+    ),
     "the last bit of a sum": Fault(
         emitter(lambda op: op * (1 + 2**-23) if op.code is OpCode.ADD and op.dtype.is_float else None),
         lambda: normal(9) + normal(9).flip(0),
@@ -317,7 +341,17 @@ PASSES = {
         lambda: normal(8, 8) @ normal(8, 8).exp(),
         "create_schedule",
     ),
+    "a loop that carries nothing": Fault(
+        lambda patch: plant_in_schedule(patch, faults.without_carry), recurrence, "create_schedule"
+    ),
 }
+
+
+def twelve_runs() -> None:
+    """A plan that runs often; the eighth run is compared."""
+    double = pg.jit(lambda x: (x * 2).sum())
+    for n in range(12):
+        double(normal(5) + n).item()
 
 
 def chain() -> Tensor:
@@ -340,6 +374,9 @@ MEMORY = {
         lambda patch: faults.plant_in_runs(patch, "CPU", faults.left_out),
         lambda: chain().sum().item(),
         "the memory of a plan",
+    ),
+    "a run that is wrong from the sixth on": Fault(
+        lambda patch: faults.plant_in_runs(patch, "CPU", faults.from_the_sixth_run_on), twelve_runs, "the memory of a plan"
     ),
     "a length of one less": Fault(
         lambda patch: faults.plant_in_runs(patch, "CPU", faults.one_less),
