@@ -26,7 +26,7 @@ from picograd.errors import DataError
 from picograd.ir.bodies import at_once
 from picograd.ir.origin import lines_of
 from picograd.ir.text import neighbourhood
-from picograd.record import Record
+from picograd.record import Record, replace
 from picograd_lab.verify.rules import limited
 from picograd_lab.verify.run import run_program
 from picograd_lab.verify.watch import Watcher, watching
@@ -54,12 +54,14 @@ class Trial(Record):
     first:   verify's first mismatch, or ""
     count:   number of applications of rules
     rule:    the last allowed rule, with its Op and lines
+    error:   the last sentence that it wrote to standard error, if it ended with an error
     """
 
     status: int
     first: str
     count: int
     rule: str
+    error: str = ""
 
     @property
     def is_wrong(self) -> bool:
@@ -67,9 +69,8 @@ class Trial(Record):
         return bool(self.status or self.first)
 
     def __str__(self) -> str:
-        return (
-            "right" if not self.is_wrong else f"wrong: {self.first}" if self.first else f"wrong: exit status {self.status}"
-        )
+        ended = f"exit status {self.status}" + (f", {self.error}" if self.error else "")
+        return f"wrong: {self.first or ended}" if self.is_wrong else "right"
 
 
 def bisect_script(config: BisectConfig, arguments: Sequence[str] = ()) -> int:
@@ -127,15 +128,23 @@ def _kernel_of(trial: Trial) -> str:
 
 # ---- one run in a process of its own ----
 def run_trial(words: Sequence[str], changes: Mapping[str, str], limit: int | None, jit: bool) -> Trial:
-    """Runs a program with its arguments and changed environment variables; its output is discarded."""
+    """Runs a program with its arguments and changed environment variables.
+
+    Its output is discarded, but for an error's sentence. It has no standard input, which only one run could read.
+    """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "trial.json"
         given = [str(result), "" if limit is None else str(limit), "jit" if jit else "", *words]
         command = [sys.executable, "-m", "picograd_lab.verify.bisect", *given]
-        done = subprocess.run(command, env={**os.environ, **changes}, capture_output=True, check=False)
+        env = {**os.environ, **changes}
+        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        lines = done.stderr.decode(errors="replace").splitlines()
+        said = [line for line in lines if line and not line[0].isspace()]  # without hints and lines of code
+        error = said[-1] if said else ""
         if not result.is_file():  # the process crashed
-            return Trial(done.returncode or 1, "", 0, "")
-        return Trial(**json.loads(result.read_text()))
+            return Trial(done.returncode or 1, "", 0, "", error)
+        found = Trial(**json.loads(result.read_text()))
+        return replace(found, error=error) if found.status else found
 
 
 def _in_this_process(result: str, limit: str, jit: str, script: str, *arguments: str) -> None:

@@ -52,6 +52,21 @@ def test_a_missing_program_is_said(tmp_path: Path) -> None:
         bisect_script(BisectConfig(tmp_path / "none.py"))
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("raise ValueError('a reason')", "wrong: exit status 1, ValueError: a reason"),
+        ("import sys; sys.exit('a word')", "wrong: exit status 1, a word"),
+        ("import sys; sys.exit(4)", "wrong: exit status 4"),
+        ("import sys; assert sys.stdin.read() == ''; print('no input')", "right"),
+        ("import picograd as pg; pg.ones(3).reshape(2, -1)", "has 3 elements, (2, -1) needs a multiple of 2."),
+    ],
+)
+def test_the_error_of_a_program_is_said(source: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(source)
+    assert str(run_trial([str(tmp_path / "program.py")], {}, None, True)).endswith(said)
+
+
 def test_a_program_that_kills_its_process_is_wrong(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text("import os; os._exit(3)")
