@@ -166,9 +166,11 @@ def _unknown(value: Array) -> Array:
 
 def _distance(a: Any, b: Any) -> Array:
     """Returns |a - b|; 0 for equal infinities or two NaN, infinity if only one is a number."""
-    a, b = np.asarray(a).astype(np.float64), np.asarray(b).astype(np.float64)
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     with np.errstate(invalid="ignore"):
-        far = np.abs(a - b)
+        far = np.asarray(np.abs(a - b))
+    if not np.isnan(far).any():  # neither NaN nor infinities that are equal: nearly always, and the whole of it
+        return far
     return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.where(np.isnan(far), np.inf, far))
 
 
