@@ -6,7 +6,7 @@ Out:   a tuple of statements in the free form (ir/statements.py)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from picograd import dtype as dtypes
@@ -44,12 +44,13 @@ class Context:
     scratch:  returns memory that the plan lends the kernel
     tiles:    the tiles of the kernel's products, in their order
     places:   the places of an attention's results, by slot, that are stored in another parameter
+    is_alone: the nest has its launch for itself; all blocks of a launch have the same number of threads
     """
 
     def __init__(self, params: Sequence[Op], target: Target, scratch: Scratch, tiles: Iterator[Tile]):
         self.params, self.target, self.scratch = params, target, scratch
         self._tiles, self._builders = tiles, list[Builder]()
-        self.places: Mapping[int, HeadsMatrix] = {}
+        self.places, self.is_alone = dict[int, HeadsMatrix](), True
 
     def phase(self, number: int) -> Builder:
         """Returns the builder of a phase; a phase begins when all threads have ended the one before."""
@@ -62,8 +63,7 @@ class Context:
 
     def finish(self) -> list[tuple[Statement, ...]]:
         """Returns the statements of each phase that has any, and starts again for the nests of the kernel's next phase."""
-        finished = [builder.finish() for builder in self._builders]
-        self._builders = []
+        finished, self._builders = [builder.finish() for builder in self._builders], []
         return [statements for statements in finished if statements]
 
 

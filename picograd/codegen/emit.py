@@ -173,6 +173,7 @@ def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
         walk_of = partial(walk_both_gpu if target.is_gpu else walk_both, params=params, target=target)
         planned, both = in_one_pass(planned, params, walk_of, new_scratch)
     for nests in planned:
+        context.is_alone = len(nests) == 1
         for nest in nests:
             if both and nest in both:
                 write_both = partial(emit_reduce_both_gpu, target=target) if target.is_gpu else emit_reduce_both
@@ -190,6 +191,5 @@ def each_phase(program: Program, of_phase: Callable[[Sequence[Statement]], tuple
 
 def with_report(program: Program) -> Program:
     """Returns the Program with a parameter for the reports of its CHECKs, if it has any."""
-    if not any(Check in map(type, walk(phase)) for phase in program.phases):
-        return program
-    return replace(program, params=(*program.params, Param(dtypes.int64, REPORT_WORDS, "report")))
+    checks = any(Check in map(type, walk(phase)) for phase in program.phases)
+    return replace(program, params=(*program.params, Param(dtypes.int64, REPORT_WORDS, "report"))) if checks else program

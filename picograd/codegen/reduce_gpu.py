@@ -115,7 +115,8 @@ def emit_reduce_gpu(nest: Nest, context: Context) -> None:
         emit_columns_gpu(rows, build, second, target, scratch)
         return
     if rows.columns_max > THREAD_ROW_COLUMNS_MAX:
-        _TeamRows(rows, team_of(rows, target), build, target).emit()
+        team = team_of(rows, target)
+        _TeamRows(rows, team, build, target, _threads_of_block(rows, team, target) if context.is_alone else None).emit()
         return
     with grid_of_threads(build, numel(rows.row_extents), target) as position:
         emit_rows(rows, position, 1, build, 1)
@@ -195,6 +196,14 @@ def _num_blocks(rows: Rows, team: Team, block_threads: int) -> int:
     return ceildiv(greatest(numel(_row_tiles(rows, team))) * team.threads, block_threads)
 
 
+def _threads_of_block(rows: Rows, team: Team, target: Target) -> int:
+    """Returns the threads of a block: of a few teams, down to a warp, where more of them leave multiprocessors idle."""
+    threads = target.block_threads
+    while threads > max(WARP_THREADS, team.threads) and _num_blocks(rows, team, threads) < BLOCKS_WANTED:
+        threads //= 2
+    return threads
+
+
 def _row_tiles(rows: Rows, team: Team) -> list[Dim]:
     """Returns the extents of the rows, the last one in teams' groups of rows."""
     *outer, last = rows.row_extents or [1]
@@ -207,26 +216,20 @@ class _TeamRows:
     tiles:    extents of the rows, the last one in groups of a team
     accesses: extents of a row, the last one in accesses
     marks:    lanes of each unrolled step
+    block_threads:  threads of a block; by default the target's
     results:  results of each row of the team
     """
 
-    def __init__(self, rows: Rows, team: Team, build: Builder, target: Target):
+    def __init__(self, rows: Rows, team: Team, build: Builder, target: Target, block_threads: int | None = None):
         self.rows, self.team, self.build = rows, team, build
         self.tiles = _row_tiles(rows, team)
-        self.block_threads, self.has_shuffle = self.threads_of_block(target), target.has_shuffle
+        self.block_threads, self.has_shuffle = block_threads or target.block_threads, target.has_shuffle
         *outer, last = rows.column_loops
         self.accesses = [*outer, floordiv(last, team.lanes)]
         self.num_accesses = numel(self.accesses)
         self.marks: dict[int, Op] = {}
         self.kept: dict[Op, Op] = {}  # a value of each element -> shared memory for a row of it
         self.walked_again = _walked_again(rows, team, target)
-
-    def threads_of_block(self, target: Target) -> int:
-        """Returns the threads of a block: of a few teams, down to a warp, where more of them leave multiprocessors idle."""
-        threads, total = target.block_threads, greatest(numel(self.tiles)) * self.team.threads
-        while threads > max(WARP_THREADS, self.team.threads) and ceildiv(total, threads) < BLOCKS_WANTED:
-            threads //= 2
-        return threads
 
     def emit(self) -> None:
         """Writes the grid: a block has one group of rows per team.
@@ -526,10 +529,6 @@ class _TeamRowsAndColumns(_TeamRows):
     """
 
     adds_down_columns = True
-
-    def threads_of_block(self, target: Target) -> int:
-        """Returns the threads of a block, which walks as many rows as it takes to store few lines."""
-        return target.block_threads
 
     def __init__(self, joint: Both, team: Team, build: Builder, target: Target):
         super().__init__(joint.rows, team, build, target)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import dtype as dtypes
 from picograd.codegen.reduce import Rows, plan_rows
 from picograd.codegen.reduce_gpu import Team, team_of
@@ -20,6 +21,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, CopyAsync, For, Shuffle, walk
+from picograd.look import watch
 from picograd.record import replace
 from picograd.road import create_schedule, lower
 from tests.codegen.test_transposed_cpu import param, values_for
@@ -90,6 +92,17 @@ def test_short_rows_share_warps(columns: int, blocks: int, threads: int, shuffle
 
 
 # ---- rows that share what they read ----
+@needs_compiler
+def test_a_launch_of_rows_and_columns_has_blocks_of_one_length() -> None:
+    """A block of a warp would be a part of the other's block, in which no thread may wait for all."""
+    x = pg.arange(8 * 300, device="CUDASIM").float().reshape(8, 300).sin().realize()
+    with watch() as counts:
+        pg.realize([rows := x.softmax(1), columns := x.sum(0)])
+    assert counts.launches == 1
+    np.testing.assert_allclose(rows.numpy().sum(1), np.ones(8), rtol=1e-5)
+    np.testing.assert_allclose(columns.numpy(), x.numpy().sum(0), atol=1e-5)
+
+
 def weighted(rows: int, columns: int, dtype: dtypes.DType = dtypes.float32) -> Op:
     """Returns a @ x."""
     a, x = param(0, rows, columns, dtype=dtype), param(1, columns, dtype=dtype)
