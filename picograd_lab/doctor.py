@@ -92,7 +92,7 @@ def examine_cache() -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             return Finding("cache", True, f"{folder}, writable")
     except OSError as error:
-        hint = "set PICOGRAD_CACHE to a folder that can be written"
+        hint = "set PICOGRAD_CACHE to a writable folder"
         return Finding("cache", False, f"{folder}: cannot be written: {error.strerror or error}", hint)
 
 
@@ -120,7 +120,7 @@ def examine_devices(reasons: dict[str, str | None]) -> list[Finding]:
 def examine_library() -> Finding:
     """Returns whether cuBLASLt can be loaded: without it tuning has one candidate fewer."""
     reason = why_no_library()
-    text = reason or f"{library_name()}: a candidate where products are tuned on a GPU, but for PICOGRAD_PLAIN_SUMS=1"
+    text = reason or f"{library_name()}: a candidate of tuning on a GPU, unless PICOGRAD_PLAIN_SUMS=1"
     return Finding("library cuBLASLt", reason is None, text, f"optional: {INSTALL}" if reason else "")
 
 

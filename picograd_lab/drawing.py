@@ -511,7 +511,7 @@ def _nodes(root: Op, names: Mapping[Op, str], folds: Folds) -> list[_Node]:
             if len(numbers) >= MOST_NODES:
                 raise ArgumentError(
                     f"draw: the graph has more than {MOST_NODES} nodes.",
-                    hint="draw an intermediate result, or cut the graph above one: y = Tensor(y.detach().numpy())",
+                    hint="draw an intermediate result, or cut the graph at one: y = Tensor(y.detach().numpy())",
                 )
             numbers[op] = -1
             sources = [] if op in folds.random else _sources(op, names, folds)

@@ -92,7 +92,7 @@ def javascript(outputs: Sequence[Tensor], inputs: Mapping[str, Tensor]) -> Scrip
     calls = []
     for item in schedule.items:
         if not isinstance(item, ScheduleItem):
-            raise UnsupportedOp("javascript: there is no row for a loop over kernels.")
+            raise UnsupportedOp("javascript: a loop over kernels cannot be written.")
         name = kernels.setdefault(item.kernel, f"{item.kernel.name}_{len(kernels)}")
         calls.append(f"{name}({', '.join(f'm{number}' for number in item.buffers)});")
     given = [f"m{n} = {names[sources[use.source]]};" for n, use in _inputs(schedule) if sources[use.source] in names]
@@ -135,7 +135,7 @@ def _memory(schedule: Schedule, weight_of: Sequence[int | None]) -> list[str]:
 
 def _array(dtype: DType) -> str:
     if dtype not in ARRAYS:
-        raise UnsupportedOp(f"javascript: there is no array of {dtype}.")
+        raise UnsupportedOp(f"javascript: JavaScript has no array of {dtype}.")
     return ARRAYS[dtype]
 
 
@@ -187,7 +187,7 @@ def _written(statements: Iterable[Statement], depth: int) -> list[str]:
             message = f'"index " + {_operand(s.value)} + " is outside"'
             lines.append(f"{indent}if (!({_operand(s.inside)})) throw new RangeError({message});")
         else:
-            raise UnsupportedOp(f"javascript: there is no row for the statement {type(s).__name__}.")
+            raise UnsupportedOp(f"javascript: cannot write the statement {type(s).__name__}.")
     return lines
 
 
@@ -211,7 +211,7 @@ def _expression(op: Op) -> str:
     if op.code is OpCode.BITCAST and (op.src[0].dtype, op.dtype) == (dtypes.int64, dtypes.uint64):
         return f"{operands[0]} < 0 ? {operands[0]} + 2 ** 64 : {operands[0]}"  # an index below 0 is a large number
     if op.code not in ROWS:
-        raise UnsupportedOp(f"javascript: there is no row for {op.code.name}.")
+        raise UnsupportedOp(f"javascript: cannot write {op.code.name}.")
     return ROWS[op.code].format(*operands)
 
 

@@ -87,7 +87,7 @@ class Plot(Struct):
 
     def _add(self, kind: str, xs: Sequence[float], ys: Sequence[float], label: str, color: str = "") -> Plot:
         if len(xs) != len(ys):
-            raise ValueError(f"plot: {len(xs)} places and {len(ys)} values.")
+            raise ValueError(f"plot: needs equally many x and y, got {len(xs)} and {len(ys)}.")
         color = color or COLORS[sum(s.color in COLORS for s in self.series) % len(COLORS)]
         self.series.append(Series(kind, tuple(map(float, xs)), tuple(map(float, ys)), label, color))
         return self
@@ -173,7 +173,7 @@ def _axis(values: Sequence[float], is_log: bool, first: float, last: float) -> A
     """Returns an axis that contains all values, with some room at both ends."""
     low, high = min(values), max(values)
     if is_log and low <= 0:
-        raise ValueError(f"plot: a logarithmic axis has positive values, got {low}.")
+        raise ValueError(f"plot: a logarithmic axis needs positive values, got {low}.")
     if is_log:
         room = (high / low) ** 0.03 if high > low else 2.0
         return Axis(low / room, high * room, True, first, last)

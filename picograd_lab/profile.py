@@ -178,7 +178,7 @@ def profile(model: Module | None = None) -> Iterator[Profile]:
     if model is not None and not isinstance(model, Module):
         raise ArgumentTypeError(f"profile: model must be a Module, got {type(model).__name__}.")
     recorder, found = Recorder(), Profile(start=perf_counter())
-    with recording(recorder, "profile: another profile is being made; they do not nest."):
+    with recording(recorder, "profile: another profile is running; profiles do not nest."):
         handles = _follow(model) if model is not None else []
         forget_captures()
         Following.is_on = True

@@ -100,7 +100,7 @@ class _Reader:
                 body, at = self.body(lines, at, lines[at - 1][0])
                 phases.append(body)
             else:
-                raise DataError(f"text: {word!r} begins no line of a program.")
+                raise DataError(f"text: {word!r} is not the beginning of a line of a program.")
         return Program(name, tuple(params), tuple(variables), tuple(phases))
 
     def body(self, lines: list[tuple[int, str]], at: int, outer: int) -> tuple[tuple[Statement, ...], int]:

@@ -37,7 +37,7 @@ class Dataset(Shown):
         return GenericAlias(cls, types)  # Dataset[Tensor], in typed programs
 
     def __getitem__(self, index: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__}.__getitem__: a data set says what its examples are.")
+        raise NotImplementedError(f"{type(self).__name__}.__getitem__: a data set must define its examples.")
 
     def __add__(self, other: Any) -> ConcatDataset:
         return ConcatDataset([self, other])
@@ -53,7 +53,7 @@ class IterableDataset(Dataset):
     """
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError(f"{type(self).__name__}.__iter__: a data set says what its examples are.")
+        raise NotImplementedError(f"{type(self).__name__}.__iter__: a data set must define its examples.")
 
     def __add__(self, other: Any) -> ChainDataset:  # type: ignore[override]
         return ChainDataset([self, other])
@@ -74,7 +74,7 @@ class TensorDataset(Dataset):
 
     def __init__(self, *tensors: Tensor):
         if not tensors:
-            raise ArgumentError("TensorDataset: needs a tensor or more.")
+            raise ArgumentError("TensorDataset: needs at least one tensor.")
         counts = {tensor.shape[0] if tensor.shape else None for tensor in tensors}
         if len(counts) != 1 or None in counts:
             shapes = ", ".join(str(tensor.shape) for tensor in tensors)
@@ -113,11 +113,11 @@ class StackDataset(Dataset):
 
     def __init__(self, *args: Any, **kwargs: Any):
         if bool(args) == bool(kwargs):
-            raise ArgumentError("StackDataset: needs data sets, either all with a name or none.")
+            raise ArgumentError("StackDataset: needs data sets, all of them with names or all without.")
         self.datasets: Any = kwargs or args
         lengths = [_length_of("StackDataset", part) for part in (kwargs.values() if kwargs else args)]
         if len(set(lengths)) != 1:
-            raise ArgumentError(f"StackDataset: data sets have the lengths {lengths}, which should be equal.")
+            raise ArgumentError(f"StackDataset: data sets have lengths {lengths}; they must be equal.")
         self._length = lengths[0]
 
     def __getitem__(self, index: Any) -> Any:
@@ -147,7 +147,7 @@ class ConcatDataset(Dataset):
     def __init__(self, datasets: Iterable[Any]):
         self.datasets = list(datasets)
         if not self.datasets:
-            raise ArgumentError("ConcatDataset: needs a data set or more.")
+            raise ArgumentError("ConcatDataset: needs at least one data set.")
         self.cumulative_sizes = list(accumulate(_length_of("ConcatDataset", part) for part in self.datasets))
 
     def __getitem__(self, index: int) -> Any:
@@ -257,7 +257,7 @@ class Sampler(Shown):
         return GenericAlias(cls, types)
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError(f"{type(self).__name__}.__iter__: a sampler says which examples come when.")
+        raise NotImplementedError(f"{type(self).__name__}.__iter__: a sampler must define the order of examples.")
 
 
 class SequentialSampler(Sampler):

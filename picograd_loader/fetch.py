@@ -44,7 +44,7 @@ class Fetch(Record):
         try:
             return self._made(numbers)
         except StopIteration as error:
-            fact = "DataLoader: StopIteration was raised where an example is made: the pass would end without a word."
+            fact = "DataLoader: making an example raised StopIteration, which would end the pass silently."
             raise ArgumentError(fact, hint="next(iterator, default) in __getitem__, or an IterableDataset.") from error
 
     def _made(self, numbers: Any) -> Any:

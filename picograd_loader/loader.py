@@ -150,13 +150,13 @@ def _check_settings(
     if batch_size is not None and (not is_integer(batch_size) or batch_size < 1):
         raise ArgumentError(f"DataLoader: batch_size must be a positive integer or None, got {batch_size!r}.")
     if is_iterable and (shuffle or sampler is not None or batch_sampler is not None):
-        raise ArgumentError("DataLoader: an IterableDataset has an order of its own, without shuffle or samplers.")
+        raise ArgumentError("DataLoader: an IterableDataset defines its order; leave out shuffle and samplers.")
     if shuffle and sampler is not None:
-        raise ArgumentError("DataLoader: shuffle=True makes a sampler, and one is given; give one of them.")
+        raise ArgumentError("DataLoader: give one of shuffle=True and a sampler.")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
         raise ArgumentError("DataLoader: a batch_sampler excludes batch_size, shuffle, sampler and drop_last.")
     if batch_size is None and drop_last:
-        raise ArgumentError("DataLoader: drop_last=True says what to do with the last batch; batch_size=None makes none.")
+        raise ArgumentError("DataLoader: drop_last=True is about batches; batch_size=None makes none.")
 
 
 def _check_workers(num_workers: int, timeout: float, context: Any, prefetch_factor: int | None, stay: bool) -> None:
@@ -167,7 +167,7 @@ def _check_workers(num_workers: int, timeout: float, context: Any, prefetch_fact
             "num_workers=0 makes batches in this process.",
         )
     if timeout < 0:
-        raise ArgumentError(f"DataLoader: timeout must be a number of seconds, or 0 to wait on, got {timeout!r}.")
+        raise ArgumentError(f"DataLoader: timeout must be a number of seconds, or 0 for no limit, got {timeout!r}.")
     if prefetch_factor is not None and prefetch_factor < 1:
         raise ArgumentError(f"DataLoader: prefetch_factor must be positive, got {prefetch_factor!r}.")
     if isinstance(context, str) and context not in START_METHODS:

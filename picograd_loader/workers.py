@@ -195,9 +195,9 @@ class _Processes:
 
     def _check(self) -> None:
         if self.is_inherited:
-            raise WorkerError("DataLoader: its workers belong to another process, which has forked this one.")
+            raise WorkerError("DataLoader: its workers belong to the process that forked this one.")
         if not self.connections:
-            raise WorkerError("DataLoader: its workers have ended; begin another pass over it.")
+            raise WorkerError("DataLoader: its workers have ended; start another pass.")
 
     def death(self, worker: int) -> WorkerError:
         """Returns the error that describes how a worker ended; ends the others."""
@@ -275,7 +275,7 @@ class Pass:
 
     def __next__(self) -> Any:
         if self._number != self._workers.passes:
-            raise ArgumentError("DataLoader: another pass over the data has begun since, with the same workers.")
+            raise ArgumentError("DataLoader: another pass with the same workers has started.")
         with held_back() as hold:  # else half of a message might be read
             while self._left:
                 number = next(iter(self._left if self._in_order else [*self._come, -1]))
@@ -320,7 +320,7 @@ class Pass:
         if not messages:
             self._workers.processes.close(patience=0.0)
             fact = f"DataLoader: no batch came within {self._timeout:g} seconds."
-            raise WorkerError(fact, "a longer timeout, or 0 to wait as long as it takes.")
+            raise WorkerError(fact, "use a longer timeout, or 0 for no limit.")
         for pass_number, number, *answer in messages:
             if pass_number == self._number:
                 self._come[number] = (answer[0], answer[1])

@@ -99,11 +99,11 @@ def request(name: str, rank: int, lengths: Any, dim: Any, norm: str | None, defa
     else:
         dims = [dim] if is_integer(dim) else list(dim)
     if any(not is_integer(axis) or not -rank <= axis < rank for axis in dims):
-        raise ArgumentError(f"{name}: dim={dim} names axes that a signal of {rank} axes has not.")
+        raise ArgumentError(f"{name}: dim={dim} names axes outside a signal of {rank} axes.")
     axes = tuple(axis % rank for axis in dims)
     sizes = [-1] * len(axes) if sizes is None else sizes
     if len(set(axes)) != len(axes) or len(sizes) != len(axes) or not axes:
-        raise ArgumentError(f"{name}: dim={dim} and lengths {lengths} must name as many different axes.")
+        raise ArgumentError(f"{name}: dim={dim} and lengths {lengths} must name equally many different axes.")
     if any(not is_integer(length) or (length < 1 and length != -1) for length in sizes):
         raise ArgumentError(f"{name}: a length must be 1 or more, got {lengths}.")
     return Request(name, tuple(map(int, sizes)), tuple(map(int, axes)), norm or "backward")
@@ -113,7 +113,7 @@ def resized(name: str, x: Op, axis: int, length: int) -> tuple[Op, int]:
     """Returns a signal cropped, or padded with zeros, to a length along an axis; -1: unchanged."""
     there = x.shape[axis]
     if not isinstance(there, int):
-        raise ShapeError(f"{name}: the axis that is transformed must be a number long, got axis {axis} of {x.shape}.")
+        raise ShapeError(f"{name}: the transformed axis needs a length that is a number, got axis {axis} of {x.shape}.")
     length = there if length == -1 else length
     if length < 1:
         raise ShapeError(f"{name}: axis {axis} of {x.shape} has no elements.")
@@ -275,7 +275,7 @@ def to_real(asked: Request, x: Op, is_forward: bool = False) -> Op:
         length = 2 * (half - 1)
         if length < 1:
             fact = f"{asked.name}: axis {last} of {x.shape} has one pair, and 2 (m - 1) elements of m = 1 pairs are none."
-            raise ShapeError(fact, hint="n=1 says how many there are.")
+            raise ShapeError(fact, hint="n=1 gives the number of elements.")
     x, _ = resized(asked.name, x, last, length // 2 + 1)
     found = host_call("irfft", x.dtype, (conjugate(x) if is_forward else x,), (length, last + 1 - len(x.shape)))
     scale = asked.scale(length, is_forward)

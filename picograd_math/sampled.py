@@ -138,7 +138,7 @@ def _trapezoids(function: str, y: Tensor, x: Tensor | None, dx: float, dim: int)
     if x.ndim == 1 and y.ndim > 1:
         x = x.reshape(tuple(-1 if axis == dim % y.ndim else 1 for axis in range(y.ndim)))
     elif x.ndim != y.ndim:
-        raise ShapeError(f"{function}: x has shape {x.shape}; it needs one axis, or those of y {y.shape}.")
+        raise ShapeError(f"{function}: x {x.shape} needs one axis, or the shape of y {y.shape}.")
     return parts * x.diff(dim=dim) / 2
 
 

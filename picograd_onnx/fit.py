@@ -56,7 +56,7 @@ def check_types(step: Step, inputs: Sequence[Value]) -> None:
             other, name = bound.setdefault(formal.type_str, (found, formal.name))
             if other != found:
                 raise DTypeError(
-                    f"{schema.name}: inputs {name} ({other}) and {formal.name} ({found}) must be of one element type."
+                    f"{schema.name}: inputs {name} ({other}) and {formal.name} ({found}) must have one element type."
                 )
 
 

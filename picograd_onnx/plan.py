@@ -99,7 +99,7 @@ class Planner:
         domain, version = domain_of(node.domain), opsets.get(domain_of(node.domain))
         own = self.functions.get((domain, node.op_type, node.overload))
         if version is None and own is None:
-            raise DataError(f"onnx.load: {place} is of domain {domain!r}, of which the model imports no version.")
+            raise DataError(f"onnx.load: {place} is of domain {domain!r}, which the model does not import.")
         inputs, outputs = _trimmed(node.input), tuple(node.output)
         if own is not None:
             if len(inputs) > len(own.input) or len(outputs) > len(own.output):
@@ -152,7 +152,7 @@ class Planner:
         given = {attribute.name: attribute for attribute in node.attribute if attribute.name not in HINTS}
         for name, attribute in given.items():
             if name not in schema.attributes:
-                raise DataError(f"onnx.load: {place} has an attribute {name!r}, which {schema.name} has not.")
+                raise DataError(f"onnx.load: {place} has an attribute {name!r}, which {schema.name} does not define.")
             if int(schema.attributes[name].type.value) != attribute.type:
                 wanted = str(schema.attributes[name].type).removeprefix("AttrType.")
                 raise DataError(f"onnx.load: {place}: attribute {name!r} must be of type {wanted}.")
@@ -242,7 +242,7 @@ def _schema(name: str, domain: str, version: int, place: str) -> Any:
     if schema.since_version > newest(domain) and not (
         schema.function_opset_versions or schema.context_dependent_function_opset_versions
     ):
-        raise UnsupportedOp(f"onnx.load: {place}: {full} of version {schema.since_version} is newer than picograd.")
+        raise UnsupportedOp(f"onnx.load: {place}: {full} of version {schema.since_version} is newer than picograd knows.")
     return schema
 
 

@@ -175,23 +175,23 @@ def _check_nodes(nodes: Sequence[NodeProto], own: set[str], visible: set[str], w
             _check_graph(graph, visible, f"{place}, {attribute}, ")
         for name in filter(None, node.output):
             if name in own:
-                raise DataError(f"onnx.load: {place} makes {name!r}, which something before it made already.")
+                raise DataError(f"onnx.load: {place} makes {name!r}, which an earlier node made already.")
             own.add(name)
             visible.add(name)
 
 
 def _absence(nodes: Sequence[NodeProto], maker: int | None, reader: int) -> str:
     if maker is None:
-        return "which nothing makes."
+        return "which no node makes."
     if maker == reader:
         return "which it makes itself: the graph has a cycle."
-    return f"which is made after it, by node {maker} ({nodes[maker].op_type}): nodes must stand in order, without cycles."
+    return f"which is made after it, by node {maker} ({nodes[maker].op_type}): nodes must be in order, without cycles."
 
 
 def _check_outputs(names: Iterable[str], visible: set[str], where: str) -> None:
     for name in _unique(names, f"{where}outputs"):
         if name not in visible:
-            raise DataError(f"onnx.load: {where}output {name!r} is made by nothing.")
+            raise DataError(f"onnx.load: {where}output {name!r} is not made by any node.")
 
 
 # ---- functions ----
@@ -212,7 +212,7 @@ def _check_calls(model: onnx.ModelProto, functions: dict[FunctionKey, onnx.Funct
         if key in trail:
             raise DataError(f"onnx.load: the function {key[0]}.{key[1]} calls itself.")
         if len(trail) >= CALLS_DEEP_MAX:
-            raise DataError(f"onnx.load: functions call functions {CALLS_DEEP_MAX} deep.")
+            raise DataError(f"onnx.load: functions are nested more than {CALLS_DEEP_MAX} deep.")
         if key not in counts:
             counts[key] = count(functions[key].node, (*trail, key))
         return counts[key]
@@ -362,11 +362,11 @@ def _external(tensor: TensorProto, place: str, nbytes: int, source: Source | Non
     """Returns the elements of a tensor from a file in the model's folder, in the declared number."""
     if source is None or source.folder is None:
         raise DataError(
-            f"onnx.load: {place} lies in a file of its own, and there is no folder to look for it.",
+            f"onnx.load: {place} has external data, and the folder of the model is unknown.",
             hint="load the model by its path.",
         )
     if tensor.data_type == TensorProto.STRING:
-        raise DataError(f"onnx.load: {place} holds strings, which cannot lie in a file of their own.")
+        raise DataError(f"onnx.load: {place} holds strings, which cannot be external data.")
     entries = {entry.key: entry.value for entry in tensor.external_data}
     path = inside(source.folder, entries.get("location", ""), place)
     offset = _number(entries.get("offset", "0"), "offset", place)
@@ -383,16 +383,16 @@ def _external(tensor: TensorProto, place: str, nbytes: int, source: Source | Non
         status = os.fstat(file.fileno())
         if status.st_nlink > 1:
             raise DataError(
-                f"onnx.load: {place} lies in {path.name}, which has other names by hard links: it may be a file from "
+                f"onnx.load: {place} is in {path.name}, which has several hard links: it may be a file from "
                 "outside the model's folder.",
-                hint="put a copy of the file in its place.",
+                hint="replace the file by a copy.",
             )
         if offset + length > status.st_size:
             end, held = offset + length, status.st_size
-            raise DataError(f"onnx.load: {place} lies at bytes {offset} to {end} of {path.name}, which has {held}.")
+            raise DataError(f"onnx.load: {place} is at bytes {offset} to {end} of {path.name}, which has {held}.")
         source.taken[path] = source.taken.get(path, 0) + length
         if source.taken[path] > status.st_size:
-            raise DataError(f"onnx.load: tensors up to {place} overlap in {path.name}: they are longer than it together.")
+            raise DataError(f"onnx.load: tensors up to {place} overlap in {path.name}: the file is shorter than they are.")
         file.seek(offset)
         source.arrays[key] = array = _read(file, tensor, length, place)
     return array

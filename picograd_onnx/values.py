@@ -79,7 +79,7 @@ def dtype_of(elem_type: int, function: str) -> DType:
     """
     found = dtypes.from_numpy(numpy_of(elem_type)) if elem_type != TensorProto.STRING else None
     if found is None:
-        raise UnsupportedOp(f"{function}: element type {type_name(elem_type)} is not one of tensors.")
+        raise UnsupportedOp(f"{function}: tensors cannot have element type {type_name(elem_type)}.")
     return found
 
 

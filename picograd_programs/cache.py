@@ -17,9 +17,9 @@ from picograd.record import Record
 
 PARTS: dict[str, str] = {
     "data": "data sets",
-    "headers": "what kernels on the simulator share",
+    "headers": "code that kernels on the simulator share",
     "kernels": "compiled kernels",
-    "plans": "which kernels compute a graph, and in which memory",
+    "plans": "plans: the kernels of a graph and their memory",
     "tuning": "the fastest candidate of each kernel",
 }
 

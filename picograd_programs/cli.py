@@ -158,7 +158,7 @@ def main(args: list[str] | None = None) -> int:
             print(f"  hint: {error.hint}", file=sys.stderr)
         return 1
     except MemoryError as error:
-        print(f"MemoryError: this machine has not the memory that was asked for. {error}".rstrip(), file=sys.stderr)
+        print(f"MemoryError: this machine does not have the requested memory. {error}".rstrip(), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -227,7 +227,7 @@ def wrong_words(command: Any, words: Sequence[str], left: Sequence[str]) -> str 
         kept.remove(word)
     before = shlex.join(["picograd", *kept])
     hint = f"\n  hint: {before} --{named} {shlex.quote(left[0])}" if named else ""
-    return f"picograd {words[0]}: {shlex.join(left)} is not behind an option, and has no place there.{hint}"
+    return f"picograd {words[0]}: {shlex.join(left)} does not belong to an option.{hint}"
 
 
 def run(command: Any) -> int:

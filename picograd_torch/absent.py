@@ -142,7 +142,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "datapipes": "utils.data.IterableDataset.",
     },
     "picograd.utils.checkpoint": {
-        "CheckpointPolicy": "pg.checkpoint keeps nothing of its function; leave outside of it what is to be kept.",
+        "CheckpointPolicy": "pg.checkpoint keeps nothing of its function; keep values by computing them outside it.",
         "set_checkpoint_early_stop": "a checkpoint computes again only what the gradients read; there is nothing to set.",
     },
     "picograd.linalg": {
@@ -160,7 +160,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "picograd.func": {
         "debug_unwrap": "a function under vmap sees plain tensors of one example.",
-        "functionalize": "pg.jit: graphs know no write in place.",
+        "functionalize": "pg.jit: graphs have no writes in place.",
     },
     "picograd.jit": {
         **each("script trace freeze ScriptModule ignore export unused script_method optimize_for_inference", NOT_COMPILED),

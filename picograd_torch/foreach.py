@@ -71,7 +71,7 @@ def group_by_kind(
     """Groups the tensors of several lists by device and dtype of those in the first; returns their indices, too."""
     found: dict[tuple[str, Any], tuple[list[list[Tensor | None]], list[int]]] = {}
     for place, row in enumerate(zip(*tensorlistlist)):
-        assert row[0] is not None, "the tensors of the first list say where the others belong"
+        assert row[0] is not None, "the others belong to the tensors of the first list"
         lists, places = found.setdefault((row[0].device, row[0].dtype), ([[] for _ in row], []))
         for own, tensor in zip(lists, row):
             own.append(tensor)

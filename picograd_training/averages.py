@@ -138,7 +138,7 @@ class AveragedModel(Module):
         use_buffers: bool = False,
     ):
         if avg_fn is not None and multi_avg_fn is not None:
-            raise ArgumentError("AveragedModel: avg_fn and multi_avg_fn are two ways to say one thing; give one.")
+            raise ArgumentError("AveragedModel: give one of avg_fn and multi_avg_fn.")
         self.module = deepcopy(model)
         if device is not None:
             self.module.to(device)

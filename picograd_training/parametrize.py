@@ -135,7 +135,7 @@ class ParametrizationList(ModuleList):
         """
         for module in self:
             if not hasattr(module, "right_inverse"):
-                raise ArgumentError(f"right_inverse: {type(module).__name__} has none, so the tensor cannot be set.")
+                raise ArgumentError(f"right_inverse: {type(module).__name__} is not defined, so the tensor cannot be set.")
         start = self._inverted(value)
         with no_grad():
             for own, given in zip(self.originals(), [start] if isinstance(start, Tensor) else start, strict=True):

@@ -91,7 +91,7 @@ class _Amount(BasePruningMethod):
         """Returns how many of `number` elements to prune."""
         count = self.amount if isinstance(self.amount, int) else round(self.amount * number)
         if count > number:
-            raise ArgumentError(f"prune: amount {count} is more than the {number} that are left.")
+            raise ArgumentError(f"prune: amount {count} is more than the {number} elements left.")
         return count
 
 

@@ -93,21 +93,21 @@ def test_a_word_that_is_no_command_is_called_none(words: list[str], said: str, c
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["chat", "my folder"], "picograd chat: 'my folder' is not behind an option, and has no place there.\n"
+        (["chat", "my folder"], "picograd chat: 'my folder' does not belong to an option.\n"
          "  hint: picograd chat --model 'my folder'\n"),
-        (["serve", "--port", "80", "a"], "picograd serve: a is not behind an option, and has no place there.\n"
+        (["serve", "--port", "80", "a"], "picograd serve: a does not belong to an option.\n"
          "  hint: picograd serve --port 80 --model a\n"),
-        (["chat", "a", "--model", "b"], "picograd chat: a is not behind an option, and has no place there.\n"),
-        (["embed", "a", "--json", "b"], "picograd embed: b is not behind an option, and has no place there.\n"
+        (["chat", "a", "--model", "b"], "picograd chat: a does not belong to an option.\n"),
+        (["embed", "a", "--json", "b"], "picograd embed: b does not belong to an option.\n"
          "  hint: picograd embed a --json --model b\n"),
         (["sample", "gpt2", "w.pt", "--num", "2"],
-         "picograd sample: w.pt is not behind an option, and has no place there.\n"
+         "picograd sample: w.pt does not belong to an option.\n"
          "  hint: picograd sample gpt2 --num 2 --weights w.pt\n"),
-        (["sample", "gpt", "w"], "picograd sample: w is not behind an option, and has no place there.\n"
+        (["sample", "gpt", "w"], "picograd sample: w does not belong to an option.\n"
          "  hint: picograd sample gpt --checkpoint w\n"),
-        (["train", "gpt", "book.txt"], "picograd train: book.txt is not behind an option, and has no place there.\n"
+        (["train", "gpt", "book.txt"], "picograd train: book.txt does not belong to an option.\n"
          "  hint: picograd train gpt --text book.txt\n"),
-        (["doctor", "cuda"], "picograd doctor: cuda is not behind an option, and has no place there.\n"),
+        (["doctor", "cuda"], "picograd doctor: cuda does not belong to an option.\n"),
     ],
 )  # fmt: skip
 def test_a_word_that_belongs_to_no_option_is_named_with_the_option_it_may_mean(
@@ -254,7 +254,7 @@ def test_doctor_says_that_the_cache_cannot_be_written(cache: Path, capsys: pytes
     assert cli.main(["doctor"]) == 0
     out = capsys.readouterr().out
     assert f"{cache}: cannot be written: File exists" in out
-    assert "hint: set PICOGRAD_CACHE to a folder that can be written" in out
+    assert "hint: set PICOGRAD_CACHE to a writable folder" in out
 
 
 def test_doctor_gives_the_reason_and_one_hint_for_a_device_that_is_not_usable() -> None:

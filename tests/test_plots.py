@@ -65,7 +65,7 @@ def test_wrong_data_are_refused() -> None:
         Plot("a").line([1, 2, 3], [1, 2])
     with pytest.raises(ValueError, match="has no data"):
         Plot("a").text()
-    with pytest.raises(ValueError, match="logarithmic axis has positive values, got 0"):
+    with pytest.raises(ValueError, match="logarithmic axis needs positive values, got 0"):
         Plot("a", log="y").line([1, 2], [0, 1]).text()
     with pytest.raises(MissingFileError, match=r"Plot.save: .*\n.*\n  hint: os.makedirs\('no_such_folder'\)"):
         Plot("a").line([1, 2], [1, 2]).save("no_such_folder/a.svg")

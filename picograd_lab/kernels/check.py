@@ -90,7 +90,7 @@ def check(kernel: Kernel, args: tuple[Any, ...]) -> Report:
       DeviceError: the simulator finds a race, an access outside memory or a divergent barrier.
     """
     if kernel.meaning is None:
-        raise UnsupportedOp(f"{kernel.name}: there is nothing to check it with.", "give pg.kernel(..., meaning=...).")
+        raise UnsupportedOp(f"{kernel.name}: has no meaning to compare it with.", "give pg.kernel(..., meaning=...).")
     placed = tuple([_placed(arg) for arg in args])
     prepared = kernel.prepare(*placed)
     wide = [_wide(arg) for arg in placed]
@@ -99,7 +99,7 @@ def check(kernel: Kernel, args: tuple[Any, ...]) -> Report:
     shapes, expected = [value.shape for value in meant], [result.shape for result in found]
     if shapes != expected:
         given, wanted = ", ".join(map(str, shapes)), ", ".join(map(str, expected))
-        raise ShapeError(f"{kernel.name}: the meaning gives shapes {given}, the output says {wanted}.")
+        raise ShapeError(f"{kernel.name}: its meaning gives shapes {given}, its output says {wanted}.")
     lines = [
         _compared(one.name, result, value, dtype)
         for one, result, value, dtype in zip(kernel.signature.results, found, meant, prepared.given.results)
@@ -161,7 +161,7 @@ def _compared(name: str, found: Array, meant: Array, dtype: DType) -> Line:
     where = f"{name}[{', '.join(str(int(i)) for i in place)}]"
     if missing[int(np.argmax(far))]:
         others = int((far.reshape(-1) & missing).sum()) - 1
-        return Line(name, f"no thread writes {where}, nor {others} other elements", False)
+        return Line(name, f"no thread writes {where} and {others} other elements", False)
     fault = f"{int(far.sum())} of {found.size} elements deviate, first {where}: {found[place]}, not {meant[place]:.7g}"
     return Line(name, fault, False)
 
@@ -172,7 +172,7 @@ def _in_other_orders(kernel: Kernel, prepared: Prepared, found: Sequence[Array])
         again = _results(prepared, order)
         for one, before, after in zip(kernel.signature.results, found, again):
             if before.tobytes() != after.tobytes():
-                said = f"{one.name} has other bits where threads run {order}: a race, or a sum by atomics"
+                said = f"{one.name} has other bits when threads run {order}: a race, or a sum by atomics"
                 return [Line("order of threads", said, False)]
     return [Line("order of threads", "the same bits forward, backward and shuffled", True)]
 

@@ -73,7 +73,7 @@ class Extent:
         return length_name(self.op)
 
     def _no_number(self, *_: Any) -> Any:
-        raise ShapeError(f"kernel: {self!r} is a symbolic length, and a number is needed here.", HINT)
+        raise ShapeError(f"kernel: {self!r} is a symbolic length; a number is needed here.", HINT)
 
     __index__ = __int__ = __float__ = __bool__ = __truediv__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _no_number
     __lt__ = __le__ = __gt__ = __ge__ = _no_number
@@ -102,8 +102,8 @@ class Shaped:
 
     def __getattr__(self, name: str) -> Any:
         raise ShapeError(
-            f"kernel: x.{name} is asked of a Tensor of shape {self.shape}, whose symbolic length has no number.",
-            "grid, inputs and output may use its shape, size(), numel(), ndim, dtype and device.",
+            f"kernel: x.{name} is not available: the Tensor of shape {self.shape} has a symbolic length.",
+            "grid, inputs and output may use shape, size(), numel(), ndim, dtype and device.",
         )
 
 

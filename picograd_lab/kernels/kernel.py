@@ -48,7 +48,7 @@ GRIDS = {"cuda": "a kernel in CUDA C needs a grid.", "c": "a function in C is ca
 LOOPS = {"cuda": "grid=lambda x: -(-x.numel() // 256)", "c": "loop in the function; inputs=lambda x: (x, x.numel())."}
 SUFFIXES = {"cuda": "cu", "c": "c"}
 TAKEN_BY = {"cuda": ("CUDA C", "CUDA and CUDASIM", "CUDASIM"), "c": ("C", "CPU, C and CUDASIM", "CPU")}
-BLOCK_HINT = "block=256, and a loop in the kernel or more blocks where there is more to do."
+BLOCK_HINT = "block=256, and a loop in the kernel or more blocks."
 Extents = int | Sequence[int] | Callable[..., Any]
 # True while kernels have gradients although none are recorded: in a gradient, for the second derivative, but not in that of
 # a kernel called there, which may be the same kernel.
@@ -88,7 +88,7 @@ class Kernel:
         first = signature_of(self.text, entry, self.language)
         self.name = name or first.name
         if not self.name.isidentifier():  # a part of symbols and of files
-            fact = f"kernel: name must be a name as Python has them, got {self.name!r}."
+            fact = f"kernel: name must be a Python identifier, got {self.name!r}."
             raise ArgumentError(fact, f'name="{first.name}"')
         self.text = self.text.replace('"{}"', f'"{self.name}.{SUFFIXES[self.language]}"', 1)
         if (grid is None) != (self.language == "c"):
@@ -157,7 +157,7 @@ class Kernel:
           ArgumentError: the kernel has no `implements`.
         """
         if self.implements is None:
-            fact = f"{self.name}: a kernel is offered for an operation, and this one names none."
+            fact = f"{self.name}: only a kernel that implements an operation can be offered."
             raise ArgumentError(fact, "pg.kernel(..., implements=lambda x: x.softmax(-1)).")
         return Offering(self.name, self._offered, self.implements, args)
 
@@ -183,7 +183,7 @@ class Kernel:
     def prepare(self, *args: Any) -> Prepared:
         """Returns a launch of the kernel for these arguments, to be run and timed alone."""
         if _has_symbolic_lengths(args):
-            raise ShapeError(f"{self.name}: one launch has lengths that are numbers.", "cut it to some, as in x[:3].")
+            raise ShapeError(f"{self.name}: lengths of a single launch must be numbers.", "cut it to some, as in x[:3].")
         return Prepared(*self.call(args))
 
     # ---- the call ----
@@ -207,7 +207,7 @@ class Kernel:
         launches = [self._launch(launched, of_shapes, numbers, whole) for launched in self.launched]
         for blocks, _ in launches:
             if 0 in blocks and any(0 not in shape for shape in shapes[:num_results]):
-                raise ArgumentError(f"{self.name}: a grid of {blocks} blocks writes nothing, but the output has elements.")
+                raise ArgumentError(f"{self.name}: a grid of {blocks} blocks writes nothing, and the output has elements.")
         made, grids = tuple([launch for _, launch in launches]), tuple([blocks[0] for blocks, _ in launches])
         kernel = GivenKernel(self.name, self.language, self.text, made, dtypes_, num_results, meaning)
         op = Op(OpCode.KERNEL, dtypes_[0], tuple(ops), (kernel, shapes, grids))
@@ -221,7 +221,7 @@ class Kernel:
             names = ", ".join(one.name for one in self.signature.inputs)
             raise ArgumentError(
                 f"{self.name}: {len(values)} values, and the parameters that are not results are {names or 'none'}.",
-                "inputs=lambda ...: (...) gives a value for each; a pointer to what is not const is a result.",
+                "inputs=lambda ...: (...) gives a value for each; a pointer that is not const is a result.",
             )
         return tuple([value.tensor if isinstance(value, Shaped) else value for value in values])
 
@@ -283,18 +283,18 @@ class Kernel:
     ) -> TileMap:
         """Returns a tile map."""
         if name not in self.tile_maps:
-            fact = f"{self.name}: {name} is a map of tiles, and nobody says of which parameter."
+            fact = f"{self.name}: {name} is a map of tiles, but tile_maps has no entry for it."
             raise ArgumentError(fact, f'tile_maps={{"{name}": lambda a, b: ("a", (64, 64))}}')
         given = _value_of(self.tile_maps[name], args)
         if not isinstance(given, tuple) or len(given) not in (2, 3):
-            fact = f"{self.name}: tile_maps[{name!r}] must give a parameter and a box, maybe a shape, got {given!r}."
+            fact = f"{self.name}: tile_maps[{name!r}] must give a parameter and a box, optionally a shape, got {given!r}."
             raise ArgumentTypeError(fact)
         parameter, box, *shape = given
         if parameter not in numbers:
             raise ArgumentError(f"{self.name}: {name} is of {parameter!r}, and memory is {', '.join(numbers)}.")
         whole = tuple(shape[0] if shape else shapes[parameter])
         if not all(isinstance(dim, int) for dim in (*whole, *box)) or len(whole) != len(box):
-            fact = f"{self.name}: {name} is of an array of {whole}, with a box of {tuple(box)}; both have as many numbers."
+            fact = f"{self.name}: {name} is of an array of {whole}, with a box of {tuple(box)}; their lengths differ."
             raise ShapeError(fact)
         return TileMap(numbers[parameter], whole, tuple(box))
 
@@ -309,7 +309,7 @@ class Kernel:
             found.append((dtype, self._shape(name, shape)))
             every = [one for each in self.launched for one in each.signature.parameters if one.name == name]
             if not any(one.is_pointer for one in every):
-                raise ArgumentError(f"{self.name}: {name} in `scratch` is memory of no function.")
+                raise ArgumentError(f"{self.name}: {name} in `scratch` is not a parameter of a kernel.")
             for one in every:
                 if one.dtype is not None and dtype is not one.dtype:
                     raise DTypeError(f"{self.name}: {name} is {one.type!r} in the kernel, scratch says {dtype}.")
@@ -363,7 +363,7 @@ class Kernel:
             names = ", ".join(one.name for one in results) or "none"
             raise ArgumentError(
                 f"{self.name}: output gives {len(specs)} results, and the parameters that the kernel writes are {names}.",
-                "a parameter that is only read is const; one that is not const is a result, and holds nothing before.",
+                "a const parameter is only read; any other is a result, and undefined before the kernel.",
             )
         dtypes_, shapes = [], []
         for one, (shape, dtype) in zip(results, specs):
@@ -389,7 +389,7 @@ class Kernel:
             for name, value in (("grid", launched.grid), ("block", launched.block))
         )
         if not isinstance(x, int):
-            raise ShapeError(f"{self.name}: a block has a fixed number of threads, got {extent(x)!r}.", BLOCK_HINT)
+            raise ShapeError(f"{self.name}: a block must have a fixed number of threads, got {extent(x)!r}.", BLOCK_HINT)
         threads = x, y, z
         if math.prod(threads) > THREADS_MAX or threads[2] > LAST_THREADS_MAX or 0 in threads:
             raise ArgumentError(f"{self.name}: a block of {threads} threads; there are 1 to {THREADS_MAX}, 64 along z.")
@@ -442,7 +442,7 @@ def differentiable(kernel: Kernel) -> type[Function]:
             raise ArgumentError(
                 f"{kernel.name}: gradient returned {len(gradients)} values, and of the arguments"
                 f" {given.count(None)} are Tensors.",
-                "return one for each Tensor, or one for each argument, None where there is none.",
+                "return one per Tensor, or one per argument, with None where there is no gradient.",
             )
         return tuple([gradients.pop(0) if kept is None else None for kept in given])
 

@@ -120,8 +120,8 @@ class Offering:
         if isinstance(pattern, str):
             return pattern
         if [nest.kind for phase in kernel.phases for nest in phase] != [pattern.kind]:
-            return "it is of another kind"
-        order, reason = toposort(kernel.values()), "it has no such value"
+            return "it is another kind of operation"
+        order, reason = toposort(kernel.values()), "it does not compute this value"
         for value in reversed(order):
             operands = operands_of(pattern.values[0], value)
             if operands is not None:
@@ -139,14 +139,14 @@ class Offering:
         """Returns the values of the operation for some operands, with their OUTPUTs; or why they are missing."""
         slots = range(len(types_of(self.examples)))
         if operands.keys() != set(slots):
-            return "not all arguments are among its operands"
+            return "an argument is not one of its operands"
         types = tuple((operands[slot].dtype, operands[slot].shape) for slot in slots)
         exact = self.operation(types, target)
         if isinstance(exact, str):
             return exact
         values = substitute(exact.values, {_param(slot, *one): operands[slot] for slot, one in enumerate(types)})
         if not known.issuperset(values):
-            return "its numbers or axes are others"
+            return "its numbers or axes differ"
         call = self._called([operands[slot] for slot in slots], target)
         if isinstance(call, str):
             return call
@@ -190,7 +190,7 @@ class Offering:
             return _reason(error)
         items = schedule.kernel_items()
         if len(items) != 1 or [len(phase) for phase in items[0].kernel.phases] != [1]:
-            return f"the operation is {len(items)} kernels, or one of several nests"
+            return f"the operation is {len(items)} kernels, or one kernel of several nests"
         kernel, buffers = items[0].kernel, items[0].buffers
         stored = {buffers[slot]: value for slot, value in kernel.phases[0][0].outputs}
         values = [stored[place] for place in schedule.outputs]

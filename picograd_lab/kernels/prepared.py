@@ -69,7 +69,7 @@ class Prepared:
           order:  of threads and blocks on the simulator: "forward", "backward" or "shuffled"
         """
         if order not in ORDERS:
-            raise ArgumentError(f"run: order is one of {', '.join(ORDERS)}, got {order!r}.")
+            raise ArgumentError(f"run: order must be one of {', '.join(ORDERS)}, got {order!r}.")
         if isinstance(self.device, CudaSimDevice):
             self.device.order = ORDERS.index(order)
         try:
@@ -112,7 +112,7 @@ class Prepared:
           DeviceError: the device is a GPU; or the kernel breaks a rule.
         """
         if not isinstance(self.device, CudaSimDevice):
-            raise DeviceError("counts: they are taken on the simulator.", 'x.to("CUDASIM")')
+            raise DeviceError("counts: only the simulator counts.", 'x.to("CUDASIM")')
         counted = self.device.load(compile_counted(self.source))
         self.device.make_runner(self._schedule, [counted])(self.inputs, self.outputs, {})
         return take_counts(counted)

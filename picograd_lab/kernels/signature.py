@@ -114,7 +114,7 @@ def signature_of(text: str, entry: str | None, language: str = "cuda") -> Signat
     form = HEAD if language == "cuda" else HEAD_IN_C
     heads = {head["name"]: head for head in form.finditer(plain)}
     if not heads:
-        raise ArgumentError("kernel: the source has neither a __global__ function nor one in C, `void name(...)`.")
+        raise ArgumentError("kernel: the source has no __global__ function and no C function `void name(...)`.")
     wanted = next(iter(heads)) if entry is None else entry.partition("<")[0].strip()
     if entry is None and len(heads) > 1:
         raise ArgumentError(f"kernel: the source has {len(heads)} kernels: {', '.join(heads)}.", f'entry="{wanted}"')

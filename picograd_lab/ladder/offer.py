@@ -53,7 +53,7 @@ def offer_rung(name: str, rung: str, **lengths: int) -> Offering:
     if rung not in rungs:
         raise ArgumentError(f"offer_rung: {name} has no rung {rung!r}; it has {', '.join(rungs)}.")
     if not ladder.axes:
-        raise ArgumentError(f"offer_rung: {ladder.does} is not one kernel of the compiler's, but several.")
+        raise ArgumentError(f"offer_rung: {ladder.does} is several kernels of the compiler, not one.")
     known = {**ladder.lengths, **lengths}
     if known.keys() != ladder.lengths.keys():
         raise ArgumentError(f"offer_rung: lengths of {name} are {', '.join(ladder.lengths)}, got {', '.join(lengths)}.")

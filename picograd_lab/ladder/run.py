@@ -345,12 +345,12 @@ def _check_options(config: LadderConfig, climbs: Callable[[LadderConfig], int]) 
         if not path.parent.is_dir() or (path is config.docs and not path.is_file()):
             raise DataError(f"ladder: {path}: there is no such {'page' if path is config.docs else 'folder'}.")
         if path.is_dir():
-            raise DataError(f"ladder: {path} is a folder, and a file is asked for.")
+            raise DataError(f"ladder: {path} is a folder; name a file.")
 
 
 def _length(config: LadderConfig) -> int | None:
     if isinstance(config.size, str):
-        raise ArgumentError(f"ladder: {config.name} has lengths, not sizes: --size 1024, not {config.size}.")
+        raise ArgumentError(f"ladder: {config.name} takes a length: --size 1024, not {config.size}.")
     return config.size
 
 

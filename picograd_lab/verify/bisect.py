@@ -33,7 +33,7 @@ from picograd_lab.verify.watch import Watcher, watching
 
 NO_CACHE = {"PICOGRAD_CACHE": "off"}
 OPTIONS: tuple[tuple[str, dict[str, str]], ...] = (
-    ("sums by their own products, no library (PICOGRAD_PLAIN_SUMS=1)", {"PICOGRAD_PLAIN_SUMS": "1"}),
+    ("plain sums of products, no library (PICOGRAD_PLAIN_SUMS=1)", {"PICOGRAD_PLAIN_SUMS": "1"}),
     ("one thread (PICOGRAD_THREADS=1)", {"PICOGRAD_THREADS": "1"}),
     ("short vectors (PICOGRAD_CPU=sse)", {"PICOGRAD_CPU": "sse"}),
     ("no tuning (PICOGRAD_TUNE=0)", {"PICOGRAD_TUNE": "0"}),
@@ -80,7 +80,7 @@ def bisect_script(config: BisectConfig, arguments: Sequence[str] = ()) -> int:
       DataError: the program does not exist.
     """
     if not config.script.is_file():
-        raise DataError(f"bisect: {config.script}: there is no such program.")
+        raise DataError(f"bisect: {config.script}: this program does not exist.")
 
     def tried(said: str, changes: Mapping[str, str], limit: int | None = None, jit: bool = True) -> Trial:
         trial = run_trial([str(config.script), *arguments], changes, limit, jit)
@@ -98,7 +98,7 @@ def bisect_script(config: BisectConfig, arguments: Sequence[str] = ()) -> int:
         "by the evaluator, without any rule, pass or kernel (PICOGRAD_DEVICE=NUMPY)",
         {**NO_CACHE, "PICOGRAD_DEVICE": "NUMPY"},
     ).is_wrong:
-        print("found: it is wrong by its own operations, or by a chain rule; no rewrite rule and no pass makes it so.")
+        print("found: the program's own operations or a chain rule are wrong, not a rewrite rule or a pass.")
         return 1
     for said, changes in OPTIONS:
         if all(setting(name) == value for name, value in changes.items()):
@@ -110,7 +110,7 @@ def bisect_script(config: BisectConfig, arguments: Sequence[str] = ()) -> int:
         print(f"found: it is right without jit.{_kernel_of(first)}")
         return 1
     if tried("without rules of algebra", NO_CACHE, 0).is_wrong:
-        print(f"found: no option and no rule; an emitter, a pass of the schedule or the memory.{_kernel_of(first)}")
+        print(f"found: not an option or a rule, but an emitter, a pass of the schedule or the memory.{_kernel_of(first)}")
         return 1
     right, wrong = 0, run_trial([str(config.script), *arguments], NO_CACHE, None, True).count
     while wrong - right > 1:

@@ -46,7 +46,7 @@ def verify_module(ours: Any, theirs: Any, args: Sequence[Any], kwargs: Mapping[s
     if not isinstance(ours, Module):
         raise ArgumentError(f"verify: a module is compared with PyTorch's, got {type(ours).__name__}.")
     if any("Dropout" in type(layer).__name__ and layer.training and layer.p for layer in ours.modules()):
-        raise ArgumentError("verify: both modules drop elements, each others.", hint="eval() on both of them.")
+        raise ArgumentError("verify: both modules drop random elements, so they cannot agree.", hint="call eval() on both.")
     verdict = Verdict("PyTorch", compared="layers")
     if not _have_same_weights(ours, theirs, verdict):
         return verdict
@@ -82,7 +82,7 @@ def verify_modules_of(names: Mapping[str, Any]) -> Verdict:
                 given = names["inputs"]
                 return verify_module(ours, other, given if isinstance(given, tuple) else (given,), {})
     raise ArgumentError(
-        "verify --against torch: the program leaves no module, PyTorch's with the same names of weights, and `inputs`.",
+        "verify --against torch: the program must leave a module, PyTorch's with the same names of weights, and `inputs`.",
         hint="inputs = x at its end; or pg.verify(model, x, against=theirs) in it.",
     )
 
@@ -93,7 +93,7 @@ def _have_same_weights(ours: Module, theirs: Any, verdict: Verdict) -> bool:
     only = [name for name in (*mine, *other) if (name in mine) != (name in other)]
     if only:
         verdict.mismatches.append(
-            Mismatch("the names of the weights", f"{', '.join(only[:8])}: only one of the modules has them.")
+            Mismatch("the names of the weights", f"{', '.join(only[:8])}: only one of the modules has these.")
         )
         return False
     for name, value in mine.items():

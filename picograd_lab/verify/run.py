@@ -133,7 +133,7 @@ def checked(save: Path) -> Path:
       DataError: no file can be there.
     """
     if save.is_dir():
-        raise DataError(f"verify: --save {save} is a folder, and a file is asked for.")
+        raise DataError(f"verify: --save {save} is a folder; name a file.")
     if not save.absolute().parent.is_dir():
         raise DataError(f"verify: --save {save}: there is no folder {save.parent}.")
     return save.absolute()

@@ -261,7 +261,7 @@ class Watcher(Recorder):
         """Compares the results of a plan with unknown kernels with the meaning of its graph."""
         schedule = watched.plan.schedule
         if cost(watched.graphs, variables) > COST_MAX:
-            self.verdict.note("a plan kept on disk is too large for the evaluator: PICOGRAD_CACHE=off has it made again")
+            self.verdict.note("a plan kept on disk is too large for the evaluator: PICOGRAD_CACHE=off makes it again")
             return
         values = values_by_slot(toposort(watched.graphs), schedule, before, watched.unread)
         for number, meaning in zip(schedule.outputs, bounded(watched.graphs, values, variables)):
@@ -269,8 +269,8 @@ class Watcher(Recorder):
             if use.role == "output":
                 seen = difference(after[use.source][: meaning.value.size], meaning.value, meaning.error, use.dtype)
                 if seen.wrong:
-                    fact = f"{seen.wrong} of {meaning.value.size} elements of an output are not what its graph gives."
-                    hint = " `picograd cache clear plans` has it made again."
+                    fact = f"{seen.wrong} of {meaning.value.size} elements of an output differ from its graph."
+                    hint = " `picograd cache clear plans` makes it again."
                     self._add(Mismatch("a plan kept on disk", fact + hint, lines=lines_in(watched.graphs)))
 
     # ---- memory ----
@@ -285,12 +285,12 @@ class Watcher(Recorder):
         replaced = {id(buffer.memory) for buffer in outputs}
         for number, (buffer, held) in enumerate(zip(inputs, before)):
             if id(buffer.memory) not in replaced and not _is_equal(on_host(buffer), held):
-                fact = f"input {number}, {buffer.numel} of {buffer.dtype}, was written over, and no output replaces it."
+                fact = f"input {number}, {buffer.numel} of {buffer.dtype}, was overwritten, although no output replaces it."
                 self._add(Mismatch(f"the memory of a plan on {watched.device}", fact, lines=lines))
         for number, (found, expected) in enumerate(zip(after, outputs_of(schedule, memory))):
             if not _is_equal(found[: expected.size], expected):
                 why = self._culprit(watched, before, variables)
-                fact = f"output {number} of its run has other bits than its kernels give one by one; {why}"
+                fact = f"output {number} of its run differs in bits from its kernels run one by one; {why}"
                 self._add(Mismatch(f"the memory of a plan on {watched.device}", fact, lines=lines))
                 return
 
@@ -311,13 +311,13 @@ class Watcher(Recorder):
             for number, (array, expected) in enumerate(zip(_read(step.item, slots), next(order))):
                 if not found and not _is_equal(array, expected):
                     found.append(
-                        f"{step.item.kernel.name} reads its input {number} after another kernel has written over it."
+                        f"{step.item.kernel.name} reads its input {number} after another kernel overwrote it."
                     )
             self._alone_on(watched, step, watched.device)(slots, variables)
 
         walk(schedule, memory_as_planned(schedule, before, variables), variables, together)
         return (
-            found[0] if found else "the memory of its temporaries is as planned, so its launches, or their order, are not."
+            found[0] if found else "the memory of its temporaries is as planned, so its launches or their order are wrong."
         )
 
     # ---- rules ----

@@ -144,7 +144,7 @@ def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> L
     1
     """
     if check_errors:
-        raise ArgumentError("linalg.lu_factor_ex: check_errors=True is not there; look at info.")
+        raise ArgumentError("linalg.lu_factor_ex: check_errors must be False; look at info.")
     name, (a,) = taken("lu_factor_ex", A)
     factored = lu_factor(A, pivot=pivot)
     return LUFactorInfo(*factored, given(host_calls.zero_pivot(factored.LU.read()), name, a))

@@ -34,7 +34,7 @@ def _vector(name: str, op: Op, order: Any, axes: tuple[int, ...], keepdim: bool)
     if not isinstance(order, (int, float)) or isinstance(order, bool):
         raise ArgumentError(f"{name}: ord of a vector must be a number, inf or -inf, got {order!r}.")
     if (order < 0 or math.isinf(order)) and any(op.shape[axis] == 0 for axis in axes):
-        raise ShapeError(f"{name}: no element of {op.shape} is there to have a norm of order {order}.")
+        raise ShapeError(f"{name}: {op.shape} has no elements, so it has no norm of order {order}.")
     return norm_op(op, order, axes, keepdim)
 
 
@@ -92,7 +92,7 @@ def _matrix(name: str, op: Op, order: Any, dims: tuple[int, int], keepdim: bool)
 
 def _reduced(name: str, x: Op, code: OpCode, axis: int) -> Op:
     if code is not OpCode.ADD and x.shape[axis] == 0:
-        raise ShapeError(f"{name}: a matrix without elements has no greatest or least one.")
+        raise ShapeError(f"{name}: a matrix without elements has no greatest or least value.")
     return reduce(x, code, (axis,))
 
 

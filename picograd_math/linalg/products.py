@@ -249,7 +249,7 @@ def vander(x: Any, N: int | None = None) -> Tensor:
     name, (a,) = taken("vander", x)
     op = a.read()
     if N is None and not op.shape:
-        raise ShapeError(f"{name}: needs at least one axis, got a tensor of none.")
+        raise ShapeError(f"{name}: needs at least one axis, got a tensor without axes.")
     op = op if op.shape else reshape(op, (1,))
     count = op.shape[-1] if N is None else whole(name, "N", N)
     if N is not None and count < 2:

@@ -263,7 +263,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     is_vector = _is_vector_of_rows(a, b)
     b = reshape(b, (*b.shape, 1)) if is_vector else b
     if len(b.shape) < 2 or b.shape[-2] != m:
-        raise ShapeError(f"{name}: A {a.shape} has {m} rows, which B {second.shape} has not.")
+        raise ShapeError(f"{name}: A {a.shape} has {m} rows, B {second.shape} has another number.")
     values = host_calls.singular_values(name, a)
     least = least_value(name, a, None, rcond)
     inverse = Tensor.from_op(host_calls.pseudoinverse(name, a, *tolerances(name, a, None, rcond)))

@@ -138,7 +138,7 @@ def scan_batches(
     tensors = [run.tensor(value) for value in inputs]
     count = tensors[0].shape[0] if tensors and tensors[0].ndim else 0
     if not 0 < count <= TRIPS_MAX:
-        raise DataError(f"Scan: of 1 to {TRIPS_MAX} batches, got {count}.")
+        raise DataError(f"Scan: needs 1 to {TRIPS_MAX} batches, got {count}.")
     parts = [
         scan_over(
             *(tensor[number] for tensor in tensors), body=body, num_scan_inputs=num_scan_inputs, run=run, outer=outer,
@@ -212,7 +212,7 @@ def split_to(x: Tensor, split: Array | None = None, *, axis: int = 0, keepdims: 
         return [*x.split(split.tolist(), axis)]
     each = 1 if split is None else int(split)
     if each < 1 or x.shape[axis] > each * PIECES_MAX:
-        raise ArgumentError(f"SplitToSequence: {x.shape[axis]} elements by {each} are not 1 to {PIECES_MAX} pieces.")
+        raise ArgumentError(f"SplitToSequence: {x.shape[axis]} elements by {each} must be 1 to {PIECES_MAX} pieces.")
     pieces = x.split(each, axis)
     return [*pieces] if keepdims or split is not None else [piece.squeeze(axis) for piece in pieces]
 

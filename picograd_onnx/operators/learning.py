@@ -125,7 +125,7 @@ def _groups(function: str, tensors: Sequence[Tensor], count: int) -> list[list[T
     for one in zip(*groups):
         shapes = [tensor.shape for tensor in one]
         if len({*shapes}) > 1:
-            raise ShapeError(f"{function}: a parameter and what belongs to it have shapes {shapes}.")
+            raise ShapeError(f"{function}: a parameter, its gradient and its state must have one shape, got {shapes}.")
     return groups
 
 

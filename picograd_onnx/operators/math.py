@@ -305,10 +305,10 @@ def _transform(x: Tensor, n: int | None, axis: int, inverse: int, onesided: int)
     if x.shape[-1] not in (1, 2):
         raise ShapeError(f"DFT: the last axis must hold 1 real or 2 parts of a complex number, got shape {x.shape}.")
     if axis == x.ndim - 1:
-        raise ArgumentError(f"DFT: axis {axis} of shape {x.shape} is that of the parts of a number.")
+        raise ArgumentError(f"DFT: axis {axis} of shape {x.shape} is the axis of real and imaginary parts.")
     if onesided and not inverse:
         if x.shape[-1] == 2:
-            raise ArgumentError("DFT: onesided is of real signals, got complex ones.")
+            raise ArgumentError("DFT: onesided needs real signals, got complex ones.")
         return fft.rfft(x[..., 0], n, axis)
     numbers = fft.pairs(x[..., 0]) if x.shape[-1] == 1 else x
     if onesided:

@@ -80,7 +80,7 @@ def number_range(start: Array, limit: Array, delta: Array, *, stash_type: int = 
     first, last, step = (number.item() for number in (start, limit, delta))
     steps = (last - first) / step
     if not math.isfinite(steps):
-        raise ArgumentError(f"Range: from {first} to {last} in steps of {step} there is no number of steps.")
+        raise ArgumentError(f"Range: from {first} to {last} in steps of {step} has no finite number of steps.")
     count = max(math.ceil(steps), 0)
     made: Tensor = Tensor.arange(count, dtype=dtype if dtype.is_int else dtype.compute_dtype) * step + first
     return made.to(dtype)
@@ -101,7 +101,7 @@ def reshape(x: Any, shape: Sequence[int], *, allowzero: int = 0) -> Any:
     if not allowzero:
         for axis, length in enumerate(lengths):
             if length == 0 and axis >= len(x.shape):
-                raise ShapeError(f"Reshape: 0 at axis {axis} of {lengths} keeps a length that shape {x.shape} has not.")
+                raise ShapeError(f"Reshape: 0 at axis {axis} of {lengths} keeps an axis that shape {x.shape} lacks.")
         lengths = [x.shape[axis] if length == 0 else length for axis, length in enumerate(lengths)]
     return x.reshape(tuple(lengths))
 
@@ -216,7 +216,7 @@ def pad_by(
     """Pads x with a constant, its edge, its mirror image, or its periodic continuation."""
     chosen = range(x.ndim) if axes is None else axes
     if len(pads) != 2 * len(chosen):
-        raise ShapeError(f"Pad: {len(pads)} pads are not two for each of {len(chosen)} axes.")
+        raise ShapeError(f"Pad: {len(pads)} pads must be two for each of {len(chosen)} axes.")
     pairs = [(0, 0)] * x.ndim
     for axis, before, after in zip(chosen, pads, pads[len(chosen) :]):
         pairs[axis] = before, after

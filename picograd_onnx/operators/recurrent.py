@@ -149,7 +149,7 @@ def _biases(bias: Tensor | None, d: int, width: int, like: Tensor) -> tuple[Tens
 def _hidden(function: str, r: Tensor, hidden_size: int | None) -> int:
     """Returns the length of a state, from the shape of R."""
     if hidden_size is not None and hidden_size != r.shape[-1]:
-        raise ShapeError(f"{function}: hidden_size {hidden_size} is not that of R, {r.shape}.")
+        raise ShapeError(f"{function}: hidden_size {hidden_size} differs from that of R, {r.shape}.")
     return r.shape[-1]
 
 

@@ -246,7 +246,7 @@ def tf_idf(
     pool: Sequence[Any] = pool_int64s or pool_strings or []
     known = {gram: number for number, gram in enumerate(_pool_grams(pool, ngram_counts))}
     if len(known) > len(ngram_indexes) or (weights is not None and len(weights) != len(ngram_indexes)):
-        raise ArgumentError(f"TfIdfVectorizer: {len(known)} n-grams need as many ngram_indexes and weights.")
+        raise ArgumentError(f"TfIdfVectorizer: {len(known)} n-grams need the same number of ngram_indexes and weights.")
     counts = np.zeros((*x.shape[:-1], count), np.float32)
     rows, lines = counts.reshape(-1, count), x.reshape(-1, length)
     for row_, line in zip(rows, lines):

@@ -268,7 +268,7 @@ class Reader:
           ArgumentError: there are no tokens, or they do not fit.
         """
         if not 1 <= len(tokens) <= self.left():
-            raise ArgumentError(f"Reader.read: takes 1 to {self.left():,} tokens more, got {len(tokens):,}.")
+            raise ArgumentError(f"Reader.read: takes 1 to {self.left():,} more tokens, got {len(tokens):,}.")
         num, left = len(self.tokens), [*tokens]
         try:
             while left:

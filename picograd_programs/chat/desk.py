@@ -133,11 +133,11 @@ class Questions(Generic[T]):
         """
         if len(questions) > self.num + self.most:
             raise ArgumentError(
-                f"n: {len(questions)} answers; this server writes {self.num} at once and lets {self.most} wait."
+                f"n: {len(questions)} answers; this server writes {self.num} at once and queues {self.most}."
             )
         with self.changed:
             if not self.is_open:
-                raise NotTaken("this server is being stopped, and takes no questions.")
+                raise NotTaken("this server is stopping and takes no new questions.")
             self._leave()
             if len(self.line) + len(questions) + len(self.answers) - self.num > self.most:
                 raise NotTaken(

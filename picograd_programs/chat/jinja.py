@@ -44,7 +44,7 @@ def tags_in(source: str) -> Iterator[re.Match[str]]:
     while opening := OPENING.search(source, place):
         found = TAG.match(source, opening.start())
         if found is None:
-            raise DataError(f"the template has a tag without an end: {source[opening.start() :][:40]!r}.")
+            raise DataError(f"the template has an unclosed tag: {source[opening.start() :][:40]!r}.")
         yield found
         place = found.end()
 
@@ -109,7 +109,7 @@ class Template:
         try:
             self.body(Scope(None, values), out)
         except (Broken, Continued):
-            raise DataError("the template leaves a loop where there is none.") from None
+            raise DataError("the template has a break or continue outside a loop.") from None
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
@@ -262,7 +262,7 @@ class Template:
                 scope.step()
                 given = dict(zip(names, places)) | named
                 if len(places) > len(names) or not given.keys() <= set(names):
-                    raise DataError(f"the template gives the macro {name[:40]} more than it takes.")
+                    raise DataError(f"the template gives too many arguments to the macro {name[:40]}.")
                 inner = Scope(scope, given)
                 for each in names:
                     if each not in given:

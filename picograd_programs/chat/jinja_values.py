@@ -117,7 +117,7 @@ def remainder(a: Value, b: Value) -> Value:
       DataError: a field is wider.
     """
     if isinstance(a, str) and WIDE.search(a):
-        raise DataError("the template writes values in places of a thousand letters or more.")
+        raise DataError("the template pads values to a thousand letters or more.")
     return a % b
 
 
@@ -150,7 +150,7 @@ def known(name: str, table: Mapping[str, Callable[..., Value]], what: str) -> Ca
       DataError: the entry does not exist.
     """
     if name not in table:
-        raise DataError(f"the template has the {what} {name[:40]!r}, which is not known here.")
+        raise DataError(f"the template has the {what} {name[:40]!r}, which is not supported.")
     return table[name]
 
 
@@ -161,7 +161,7 @@ def found_in(owner: Value, key: Value, is_attribute: bool) -> Value:
       DataError: the value is undefined.
     """
     if isinstance(owner, Undefined):
-        raise DataError(f"the template asks for {str(key)[:40]} of {owner.name[:40]}, which is undefined.")
+        raise DataError(f"the template reads {str(key)[:40]} of {owner.name[:40]}, which is undefined.")
     methods = next((table for kind, table in METHODS if isinstance(owner, kind)), {})
     method = methods.get(key) if isinstance(key, str) else None
     if method is not None and (is_attribute or not isinstance(owner, dict) or key not in owner):

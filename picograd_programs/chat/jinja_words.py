@@ -89,7 +89,7 @@ class Words:
 
     def wrong(self) -> DataError:
         """Returns the error message for these words."""
-        return DataError(f"the template has {' '.join(self.text.split())[:60]!r}, which is not known here.")
+        return DataError(f"the template has {' '.join(self.text.split())[:60]!r}, which is not supported.")
 
     def peek(self, offset: int = 0) -> tuple[str, str]:
         """Returns the kind and the text of a word ahead."""

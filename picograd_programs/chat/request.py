@@ -146,7 +146,7 @@ def check_names(body: Mapping[str, Any], read: Collection[str]) -> None:
             continue
         if name not in NOT_DONE:
             near = get_close_matches(name, read, 1)
-            raise ArgumentError(f"{name[:40]} is not an entry of such a request here{f'; {near[0]} is' if near else ''}.")
+            raise ArgumentError(f"{name[:40]} is not an entry of this request{f'; {near[0]} is' if near else ''}.")
         if value and value != NOT_DONE[name]:
             raise ArgumentError(f"{name} is not supported.")
 
@@ -162,7 +162,7 @@ def number_of(name: str, value: Any, kind: type) -> Any:
     try:
         return kind(value)
     except OverflowError:
-        raise ArgumentError(f"{name}: got {str(value)[:40]}..., it is beyond all numbers here.") from None
+        raise ArgumentError(f"{name}: got {str(value)[:40]}..., it is out of range.") from None
 
 
 def bias_of(given: Any) -> dict[int, float]:
@@ -174,7 +174,7 @@ def bias_of(given: Any) -> dict[int, float]:
     found = {}
     for token, value in (given.items() if isinstance(given, dict) else () if given is None else [(given, given)]):
         if not (TOKEN.fullmatch(str(token)) and type(value) in (int, float)):
-            raise ArgumentError(f"logit_bias must have numbers of tokens, and a number for each, got {str(given)[:40]}.")
+            raise ArgumentError(f"logit_bias must map token numbers to numbers, got {str(given)[:40]}.")
         if not abs(value) <= BIAS_MAX:
             raise ArgumentError(f"logit_bias: token {token} has {value}, it must be from -{BIAS_MAX:g} to {BIAS_MAX:g}.")
         found[int(token)] = float(value)
@@ -189,7 +189,7 @@ def likeliest_of(body: Any, is_plain: bool) -> int | None:
     """
     wanted, num = body.get("logprobs"), body.get("logprobs" if is_plain else "top_logprobs")
     if not is_plain and (not isinstance(wanted, bool | None) or num is not None and wanted is not True):
-        raise ArgumentError("logprobs must be true or false, and true where top_logprobs is there.")
+        raise ArgumentError("logprobs must be true or false, and true if top_logprobs is given.")
     if num is None or num is False:
         return 0 if wanted is True else None
     if type(num) is not int or not 0 <= num <= LIKELIEST_MAX:

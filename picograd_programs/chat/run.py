@@ -77,7 +77,7 @@ def search_for(settings: Chat, manner: Manner) -> Search:
     search = replace_in(before, **{key: value for key, value in wanted.items() if value is not None})
     of_draws = [option_name(name) for name in ("temperature", "top_k", "top_p") if getattr(settings, name)]
     if (settings.beams or 1) > 1 and of_draws:
-        fact = f"--beams searches for the likeliest text and draws nothing; {of_draws[0]} is about draws."
+        fact = f"--beams searches for the likeliest text; {of_draws[0]} is for random draws."
         raise ArgumentError(fact, f"leave out {of_draws[0]}, or --beams.")
     if search.no_repeat < 0:
         raise ArgumentError(f"--no-repeat: got {search.no_repeat}, it must be at least 0.")
@@ -87,7 +87,7 @@ def search_for(settings: Chat, manner: Manner) -> Search:
         fact = f"--length-penalty: got {search.length_penalty}, it must be from -{PENALTY_MAX} to {PENALTY_MAX}."
         raise ArgumentError(fact)
     if settings.length_penalty is not None and search.beams == 1 and manner is not UNSAID:
-        raise ArgumentError("--length-penalty is about a search; tokens are drawn here.", "--beams 4 searches.")
+        raise ArgumentError("--length-penalty is for a search; tokens are drawn here.", "--beams 4 searches.")
     return search
 
 
@@ -245,7 +245,7 @@ def in_languages(settings: Chat, found: PublishedSeq2Seq) -> Manner:
             known = ", ".join([*languages][:8]) + ", ..." if languages else "none by name"
             raise ArgumentError(f"--{option} {name[:20]}: the network knows {known}")
     if languages and not settings.target and not {*manner.start} & {*languages.values()}:
-        raise ArgumentError(f"--target has to name the language of the answer, such as {[*languages][-1]}.")
+        raise ArgumentError(f"--target must name the language of the answer, such as {[*languages][-1]}.")
     if settings.source:
         own, words, spoken = languages[settings.source], found.tokenizer, {*languages.values()}
         words.start, words.end = ([own if each in spoken else each for each in part] for part in (words.start, words.end))
@@ -330,7 +330,7 @@ def check_kind(folder: Path) -> None:
     name = json_in(folder / "config.json").get("model_type")
     kind = name if isinstance(name, str) else ""
     if kind in ENCODERS or kind == WHISPER:
-        does, command = ("hears speech", "transcribe") if kind == WHISPER else ("makes vectors of texts", "embed")
+        does, command = ("hears speech", "transcribe") if kind == WHISPER else ("computes vectors of texts", "embed")
         raise DataError(f"config.json says model_type is {kind!r}, which {does}.", f"picograd {command} runs it.")
 
 

@@ -239,10 +239,10 @@ class Answerer:
         """
         dialogue, known = self.dialogue, len(self.dialogue.tokenizer.tokens)
         if beyond := [token for token in request.bias if token >= known]:
-            raise ArgumentError(f"logit_bias: token {beyond[0]} is none of the {known:,} of this model.")
+            raise ArgumentError(f"logit_bias: token {beyond[0]} is not one of the {known:,} tokens of this model.")
         is_told = request.likeliest is not None or request.best_of > request.num_answers
         if is_told and isinstance(self.desk, TurnDesk):
-            raise ArgumentError("logprobs and best_of are not supported by this server, which searches or has an encoder.")
+            raise ArgumentError("logprobs and best_of are not supported by this server, as it searches or has an encoder.")
         if isinstance(dialogue, TextToText):
             return text_of(request, dialogue)
         assert dialogue.turns is not None, "a Dialogue that is not raw has turns"
@@ -419,7 +419,7 @@ class Handler(BaseHTTPRequestHandler):
         elif one in entries:
             self._send(HTTPStatus.OK, entries[one])
         else:
-            fact = f"there is no model of this name but {' and '.join(names)}."
+            fact = f"this model is unknown; this server has {' and '.join(names)}."
             self._refuse(HTTPStatus.NOT_FOUND, fact, "model_not_found")
 
     def do_POST(self) -> None:
@@ -557,7 +557,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.token and not hmac.compare_digest(given.encode(), self.token.encode()):
             self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN")
         elif self._path() not in paths:
-            fact = f"there are GET /v1/models, POST {CHAT}, POST {PLAIN} and POST {EMBEDDINGS}."
+            fact = f"the paths are GET /v1/models, POST {CHAT}, POST {PLAIN} and POST {EMBEDDINGS}."
             self._refuse(HTTPStatus.NOT_FOUND, fact)
         else:
             return True

@@ -76,7 +76,7 @@ class Turns:
         try:
             self.template = Template(manner.template)
             if ANSWER not in self._rendered(["user"], [ANSWER]):
-                raise DataError("the model has a template of turns that leaves out what a person says.")
+                raise DataError("the model's template of turns leaves out the user's text.")
             self.ends = {*manner.ends, *self._mark_of_end()}
         except (ArgumentError, DataError) as error:
             raise DataError(error.fact, hint) from None

@@ -64,7 +64,7 @@ def check_digest(data: bytes, sha256: str, origin: str) -> bytes:
         return data
     raise DataError(
         f"{origin}: the SHA-256 of its {len(data):,} bytes is {actual}, it must be {sha256}.",
-        hint="the file is truncated, corrupt or another version: replace it, or take it away to have it fetched again.",
+        hint="the file is truncated, corrupt or another version: replace it, or delete it to fetch it again.",
     )
 
 
@@ -92,7 +92,7 @@ def unpack_gzip(data: bytes, origin: str, nbytes: int = FILE_NBYTES_MAX) -> byte
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
             f"{origin}: its {len(data):,} bytes do not unpack as gzip: {error}.",
-            hint="replace the file, or take it away to have it fetched again.",
+            hint="replace the file, or delete it to fetch it again.",
         ) from None
     if len(unpacked) > nbytes:
         raise DataError(f"{origin}: its {len(data):,} bytes unpack to more than {nbytes:,}, as no file of a data set does.")

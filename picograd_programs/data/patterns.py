@@ -89,7 +89,7 @@ def check_repeats(pattern: str) -> None:
     for found in SYNTAX.finditer(pattern):
         opens, closes, either, repeats, optional = found.groups()
         if repeats and closed:
-            fact = "which repeats what can match in several ways: that may take for ever"
+            fact = "which repeats a part that can match in several ways: it may never end"
             raise DataError(f"cuts words by {pattern[:60]!r}, {fact}.")
         closed = False
         if opens:
@@ -128,7 +128,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
             depth += (plain == "[") - (plain == "]" and depth > 0)
             parts.append(plain)
         else:
-            raise DataError(f"cuts words by a pattern with {found[0]!r} in it, which is not known here: {pattern[:60]}")
+            raise DataError(f"cuts words by a pattern with {found[0]!r} in it, which is not supported: {pattern[:60]}")
         if inside:
             parts.append(inside if depth else f"[{inside}]")
     try:

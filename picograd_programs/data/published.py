@@ -26,7 +26,7 @@ INDEX = ".index.json"  # suffix of the file that maps tensors to parts
 PART = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
 FILES = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}", "ckpt.pt")
 NETWORKS = ("model", "state_dict", "model_state_dict")  # names of the network's dict in checkpoints
-STATE = "torch.save(model.state_dict(), path) writes what is read."
+STATE = "torch.save(model.state_dict(), path) writes such a file."
 AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer)\.)+")  # prefixes of names, from wrappers of the network
 
 
@@ -46,7 +46,7 @@ def load_published(path: Path) -> tuple[Weights, dict[str, Any]]:
     if PART.search(file.name):
         index = file.with_name(PART.sub("", file.name) + INDEX)
         if not index.is_file():
-            fact = f"{file}: is one part of a network, and {index.name}, which names all of them, is not beside it."
+            fact = f"{file}: is one part of a network, and {index.name}, the list of all parts, is not in its folder."
             raise DataError(fact, "put it and all parts into one folder.")
         return network_names(load_parts(index), index), {}
     try:
@@ -103,7 +103,7 @@ def load_parts(index: Path, read: Callable[[Path], Any] = load) -> dict[str, Any
         try:
             found = read(index.with_name(part))
         except FileError as error:
-            hint = f"{index.name} names {len(set(places.values()))} parts: all of them have to be beside it."
+            hint = f"{index.name} names {len(set(places.values()))} parts: all must be in its folder."
             raise FileError(error.fact, hint, error.errno) from None
         wanted = [name for name, place in places.items() if place == part]
         if missing := [

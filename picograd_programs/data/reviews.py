@@ -28,7 +28,7 @@ def load_reviews() -> list[tuple[str, float]]:
     try:
         return [(sentence, float(rating)) for _, rating, sentence in rows]
     except ValueError as error:
-        raise DataError(f"{REVIEWS_FILE.name}: a line is not number, rating and sentence: {error}.") from None
+        raise DataError(f"{REVIEWS_FILE.name}: a line must hold number, rating and sentence: {error}.") from None
 
 
 def terms_of(text: str) -> list[str]:

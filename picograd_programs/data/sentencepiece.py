@@ -110,7 +110,7 @@ def read_pieces(path: Path) -> Pieces:
             elif field == 3:
                 rules = dict(fields_of(value))
         if model not in (UNIGRAM, BPE) or not pieces:
-            raise DataError(f"has {len(pieces):,} pieces of the kind {model}; 1, Unigram, and 2, BPE, are done.")
+            raise DataError(f"has {len(pieces):,} pieces of the kind {model}; 1, Unigram, and 2, BPE, are supported.")
         return Pieces(tuple(pieces), model, rules.get(2, b""), bool(rules.get(3, True)), bool(rules.get(4, True)))
     except DataError as error:
         raise DataError(f"{path}: {error.fact}") from None

@@ -126,7 +126,7 @@ def settings(part: Json, **defaults: Any) -> list[Any]:
     if unknown := [
         key for key in part if key not in defaults and key not in ("type", "trim_offsets") and part[key] is not None
     ]:
-        raise DataError(f"its {part['type']} says {unknown[0]} is {str(part[unknown[0]])[:40]}, which is not done here.")
+        raise DataError(f"its {part['type']} says {unknown[0]} is {str(part[unknown[0]])[:40]}, which is not supported.")
     return [default if part.get(key) is None else part[key] for key, default in defaults.items()]
 
 
@@ -158,7 +158,7 @@ def replacement(part: Json) -> Callable[[str], str]:
 
     def replaced(text: str) -> str:
         if len(content) > 1 and sum(1 for _ in pattern.finditer(text)) * len(content) > GROWTH_MAX * (len(text) + WORD):
-            raise DataError(f"its normalizer makes more than {GROWTH_MAX} letters of one: {str(part)[:60]}")
+            raise DataError(f"its normalizer turns one letter into more than {GROWTH_MAX}: {str(part)[:60]}")
         return pattern.sub(lambda _: content, text)
 
     return replaced
@@ -168,7 +168,7 @@ def prepended(part: Json) -> Callable[[str], str]:
     """Returns a function that adds a prefix to nonempty texts."""
     (before,) = settings(part, prepend="")
     if len(before) > WORD:
-        raise DataError(f"its normalizer puts {len(before):,} letters before each text; at most {WORD} are done here.")
+        raise DataError(f"its normalizer puts {len(before):,} letters before each text; at most {WORD} are supported.")
     return lambda text: before + text if text else text
 
 
@@ -219,7 +219,7 @@ def chain(steps: Sequence[Callable[[str], str]]) -> Callable[[str], str]:
         for step in steps:
             text = step(text)
             if len(text) > most:
-                raise DataError(f"its normalizers make more than {GROWTH_MAX} letters of one.")
+                raise DataError(f"its normalizers turn one letter into more than {GROWTH_MAX}.")
         return text
 
     return changed
@@ -358,7 +358,7 @@ def bpe(part: Json) -> tuple[Json, Numbers]:
         byte_fallback=False, ignore_merges=False, dropout=None,
     )  # fmt: skip
     if prefix or suffix:
-        raise DataError(f"its BPE marks inner or last pieces of words by {prefix or suffix!r}, which is not done here.")
+        raise DataError(f"its BPE marks inner or last pieces of words by {prefix or suffix!r}, which is not supported.")
     pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in merges]
     if wrong := [pair for pair in pairs if len(pair) != 2 or not all(isinstance(each, str) for each in pair)]:
         raise DataError(f"has the merge {' '.join(map(str, wrong[0]))[:40]!r}, which is not a pair.")
@@ -519,7 +519,7 @@ class Pipeline(Tokenizer):
                 added[normalized].append(Added(number, text, is_special, left, right, is_word))
         whole = [number for number in number_of.values() if type(number) is int and 0 <= number < TOKENS_MAX]
         if not whole or len(set(whole)) < len(number_of):
-            raise DataError("has no vocabulary, or tokens whose numbers are not whole, or are the same.")
+            raise DataError("has no vocabulary, or tokens whose numbers are not whole or not distinct.")
         tokens, kinds = [""] * (max(whole) + 1), [CONTROL] * (max(whole) + 1)  # an unused number is not text
         for token, number in number_of.items():
             is_byte = re.fullmatch("<0x[0-9A-F]{2}>", token) and model.get("byte_fallback")
@@ -691,7 +691,7 @@ def decoder_of(part: Json | None) -> tuple[bool, str, int]:
         elif kind == "Strip" and each["content"] == " " and not each["stop"]:
             drops = int(each["start"])
         elif kind not in ("ByteFallback", "Fuse", "WordPiece"):
-            raise DataError(f"has a decoder with {str(each)[:60]}, which is not done here.")
+            raise DataError(f"has a decoder with {str(each)[:60]}, which is not supported.")
     return has_bytes, space, drops
 
 
@@ -736,8 +736,8 @@ def tokenizer_in(folder: Path) -> Tokenizer:
     if whole.is_file():
         return load_tokenizer(whole)
     if vocabulary.is_file():
-        raise DataError(f"{folder}: vocab.json is there, merges.txt is not.", "put merges.txt beside it.")
-    hint = "put both, or tokenizer.json, beside the weights."
+        raise DataError(f"{folder}: vocab.json is there, merges.txt is not.", "put merges.txt into its folder.")
+    hint = "put both, or tokenizer.json, into the folder of the weights."
     raise DataError(f"{folder}: vocab.json and merges.txt, which turn text into tokens, are not there.", hint)
 
 

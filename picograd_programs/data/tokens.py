@@ -79,7 +79,7 @@ def map_tokens(path: str | PathLike[str], vocabulary: int) -> NDArray[np.uint16]
     if len(whole) != num:
         raise DataError(f"map_tokens: {path}: has {len(whole):,} of {num:,} tokens.")
     if zlib.crc32(whole.data) != header[4:5].view("<u4")[0]:
-        raise DataError(f"map_tokens: {path}: its checksum is that of other tokens: it is damaged.")
+        raise DataError(f"map_tokens: {path}: its checksum is wrong: the file is damaged.")
     return whole
 
 
@@ -151,7 +151,7 @@ class TokenFile(Dataset):
             if part.max() >= vocabulary:
                 place = start + int(np.argmax(part >= vocabulary))
                 fact = f"TokenFile: {self.path}: token {place:,} is {self.tokens_N[place]:,}"
-                hint = "the vocabulary that it was written with; or another dtype"
+                hint = "give the vocabulary it was written with, or another dtype"
                 raise DataError(f"{fact}, beyond a vocabulary of {vocabulary:,}.", hint)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class TokenFile(Dataset):
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         if not -len(self) <= index < len(self):
-            raise IndexingError(f"TokenFile: there is no window {index}, only {len(self)} of them.")
+            raise IndexingError(f"TokenFile: window {index} is out of range for {len(self)} windows.")
         tokens_1T, targets_1T = self._windows([index % len(self)])
         return tokens_1T[0], targets_1T[0]
 

@@ -111,10 +111,10 @@ def rotation_of(content: Any, where: str, all_say: Positions, file: str = "confi
         raise DataError(f"{file} says the base of the angles, rope_theta, is {base}; a number above 1 is needed.")
     share = said.number("partial_rotary_factor")
     if all_say.share is None and share not in (None, 1):
-        raise said.wrong("partial_rotary_factor", share, "this kind of network turns all features of a head")
+        raise said.wrong("partial_rotary_factor", share, "this kind of network rotates all features of a head")
     turned = int(all_say.features * (share or all_say.share or 1.0) + 1e-6)
     if turned < 2 or turned % 2 or turned > all_say.features:
-        raise DataError(f"{file} turns {turned} of {all_say.features} features of a head; an even number is needed.")
+        raise DataError(f"{file} rotates {turned} of {all_say.features} features of a head; an even number is needed.")
     before = said.whole("original_max_position_embeddings") or all_say.before
     slower, amplitude = slower_of(said, kind, float(base), turned, before, all_say)
     said.check_empty({})
@@ -645,7 +645,7 @@ def norms_of(said: Entries, is_new: bool) -> dict[str, Any]:
     """
     is_parallel, norms = said.flag("use_parallel_residual") or is_new, said.whole("num_ln_in_parallel_attn")
     if norms is not None and norms > 1 + is_new:
-        raise said.wrong("num_ln_in_parallel_attn", norms, f"at most {1 + is_new} is done here")
+        raise said.wrong("num_ln_in_parallel_attn", norms, f"at most {1 + is_new} is supported")
     norms = norms or 1 + is_new
     return {
         "is_parallel": is_parallel, "norms_each_head": said.flag("use_qk_norm"),

@@ -100,7 +100,7 @@ class MaskedModel(TextProgram):
     """Fits a masked language model to a text."""
 
     name, takes, samples = "bert", BertSettings, SampleBertSettings
-    about = "Fills gaps in text like that it was trained on."
+    about = "Fills gaps in text like the text it was trained on."
 
     def __init__(self, settings: BertSettings):
         super().__init__(settings)

@@ -105,7 +105,7 @@ class CharacterGPT(TextProgram):
     """Fits a GPT to a text."""
 
     name, takes, samples = "gpt", GptSettings, SampleGptSettings
-    about = "Continues text like that it was trained on."
+    about = "Continues text like the text it was trained on."
 
     def __init__(self, settings: GptSettings):
         super().__init__(settings)

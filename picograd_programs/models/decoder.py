@@ -170,7 +170,7 @@ class Weights:
         tensor = self.tensors.pop(name, None)
         if tensor is None or tensor.shape != shape:
             found = "none" if tensor is None else f"one of {tensor.shape}"
-            raise DataError(f"the file has to have a tensor {name} of {shape}, it has {found}.")
+            raise DataError(f"the file must have a tensor {name} of {shape}, it has {found}.")
         return tensor
 
     def matrix(self, name: str, rows: int, columns: int, packing: str = "") -> PackedMatrix:

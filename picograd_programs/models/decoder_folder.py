@@ -72,7 +72,7 @@ def read_folder(folder: Path, context: int, writes: bool = True, packing: str = 
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     config, kind, is_tied = read_config(content, len(tokenizer.tokens), context)
     if writes and config.sees_ahead:
-        raise DataError("has a network that sees what follows a position, and writes no text.", "picograd embed reads it.")
+        raise DataError("has a network that sees following positions, and cannot write text.", "picograd embed reads it.")
     tokenizer.fit(content[kind.names.get("vocab_size", "vocab_size")], config.width)
     scaled = scaled_by(None if "quantization_config" in kind.fixed else content.get("quantization_config"))
     tensors = tensors_of(scaled(map_published(folder)), config, kind, is_tied)  # the only reference
@@ -104,7 +104,7 @@ def tensors_of(arrays: Arrays, config: DecoderConfig, kind: Architecture, is_tie
             raise DataError(f"has a tensor {own[:60]!r} of {array.shape}, {dtype}, which this network does not have.")
         place = "" if found[1] is None else f"blk.{found[1]}."
         if f"{place}{ours}.{found[3]}" in tensors:
-            raise DataError(f"has a tensor {own[:60]!r} and another of the same part, of which one would not be read.")
+            raise DataError(f"has a tensor {own[:60]!r} and another of the same part, and only one can be read.")
         if isinstance(ours, tuple):
             for part, piece in zip(ours, rows_apart(own, array, ours, config, kind)):
                 tensors[f"{place}{part}.{found[3]}"] = packed(piece)
@@ -134,7 +134,7 @@ def rows_apart(
     """
     numbers = [config.rows[part] for part in ours]
     if array.shape[:1] != (sum(numbers),):
-        raise DataError(f"has to have a tensor {own[:60]} of {sum(numbers):,} rows, it has one of {array.shape}.")
+        raise DataError(f"must have a tensor {own[:60]} of {sum(numbers):,} rows, it has one of {array.shape}.")
     if not kind.heads_are_packed:
         ends = np.cumsum(numbers).tolist()
         return [rows_of(packed(array), end - num, end) for num, end in zip(numbers, ends)]
@@ -153,7 +153,7 @@ def stacked(name: str, tensors: Mapping[int, PackedTensor], num: int, kind: Arch
     forms = {(tensor.shape, tensor.packing.name, tensor.packing.numel) for tensor in tensors.values()}
     if tensors.keys() != set(range(num)) or len(forms) > 1:
         shapes = ", ".join(str(tensor.shape) for tensor in tensors.values())
-        fact = f"has to have a tensor {name} of each of {num} experts, of one shape; it has {len(tensors)}"
+        fact = f"must have a tensor {name} of each of {num} experts, of one shape; it has {len(tensors)}"
         raise DataError(in_their_names(f"{fact} of {shapes[:60]}.", kind))
     blocks = np.concatenate([tensors[number].blocks for number in range(num)])
     return PackedTensor((num, *tensors[0].shape), tensors[0].packing, blocks)

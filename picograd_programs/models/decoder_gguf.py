@@ -372,7 +372,7 @@ def far_rotation(
     slower = np.asarray(rotation.slower)  # by a tensor, such as Llama 3.1's for longer texts
     if of_pairs.shape != slower.shape:
         raise DataError(
-            f"the file has to have a tensor rope_freqs.weight of {slower.shape}, it has one of {of_pairs.shape}."
+            f"the file must have a tensor rope_freqs.weight of {slower.shape}, it has one of {of_pairs.shape}."
         )
     return Rotation(rotation.features, base, tuple((slower * of_pairs.unpacked()).tolist()), rotation.amplitude)
 
@@ -398,12 +398,12 @@ def tensors_in(file: GGUF) -> dict[str, PackedTensor]:
             continue
         past = np.cumsum([0, *(config.rows[part] for part in ours)]).tolist()
         if tensor.shape[:1] != (past[-1],):
-            raise DataError(f"the file has to have a tensor {name} of {past[-1]:,} rows, it has one of {tensor.shape}.")
+            raise DataError(f"the file must have a tensor {name} of {past[-1]:,} rows, it has one of {tensor.shape}.")
         found |= {f"{place}.{part}.{ending}": rows_of(tensor, *ends) for part, *ends in zip(ours, past, past[1:])}
     for name in [name for name in found if name.endswith("attn_k_b.weight")]:
         values = name.replace("attn_k_b", "attn_v_b")
         if values not in found or {len(found[each].shape) for each in (name, values)} != {3}:
-            raise DataError(f"the file has a tensor {name} of {found[name].shape}, and none of values that fits it.")
+            raise DataError(f"the file has a tensor {name} of {found[name].shape}, and no fitting tensor of values.")
         found[name.replace("attn_k_b", "attn_kv_b")] = joined_latents(found.pop(name), found.pop(values))
     return found
 

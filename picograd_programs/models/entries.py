@@ -149,9 +149,9 @@ class Entries:
         for key, value in self.left.items():
             if key in fixed:
                 if value is not None and fixed[key] is not Any and value != fixed[key]:
-                    raise DataError(f"{self.where} says {key} is {str(value)[:60]}; with {fixed[key]} it is computed here.")
+                    raise DataError(f"{self.where} says {key} is {str(value)[:60]}; only {fixed[key]} is supported.")
             elif value is not None and key not in HARMLESS and not PRIVATE.match(key):
                 raise DataError(
-                    f"{self.where} says {key[:60]} is {str(value)[:60]}, which is not known here, nor done.",
-                    "if it changes nothing of the computation, take it out of the file.",
+                    f"{self.where} says {key[:60]} is {str(value)[:60]}, which is not supported.",
+                    "if it does not change the computation, remove it from the file.",
                 )  # fmt: skip

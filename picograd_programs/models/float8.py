@@ -66,7 +66,7 @@ def scaled_by(content: Any) -> Callable[[Arrays], Arrays]:
     said = Entries(content, WHERE, entries, {})
     block = block_of(said, "weight_block_size", said.get("weight_block_size"))
     if (algorithm := said.get("quant_algo")) not in (None, "FP8"):
-        raise said.wrong("quant_algo", algorithm, "FP8 is done here")
+        raise said.wrong("quant_algo", algorithm, "FP8 is supported")
     if (groups := said.get("config_groups")) is not None or entries.get("config_groups") is NEEDED:
         block = block_of_groups(said, groups)
     said.check_empty(NO_MATTER | fixed)
@@ -97,7 +97,7 @@ def block_of_groups(said: Entries, groups: Any) -> Block | None:
         weights = group.get("weights") if isinstance(group, dict) else None
         kind = (weights.get("num_bits"), weights.get("type")) if isinstance(weights, dict) else None
         if not isinstance(weights, dict) or kind != (8, "float") or weights.get("strategy") not in STRATEGIES:
-            raise said.wrong("config_groups", weights, "floats of eight bits, by tensor, channel or block, are done here")
+            raise said.wrong("config_groups", weights, "floats of eight bits, by tensor, channel or block, are supported")
         blocks = weights.get("block_structure") if weights.get("strategy") == "block" else None
         found.add(block_of(said, "block_structure", blocks))
     if len(found) != 1:

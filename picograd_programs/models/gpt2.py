@@ -107,11 +107,11 @@ def config_of(weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> GPTConf
         raise DataError("has no tables wte.weight and wpe.weight and no layers h.0, h.1, ...: it is not a GPT-2.")
     for name, value in SAID.items():
         if (found := said.get(name, value)) != value:
-            raise DataError(f"config.json beside it says {name} is {str(found)[:40]}; with {value} it is computed here.")
+            raise DataError(f"config.json beside it says {name} is {str(found)[:40]}; only {value} is supported.")
     (vocabulary, width), block = tokens.shape, positions.shape[0]
     heads = said.get("n_head", width // HEAD_WIDTH if width % HEAD_WIDTH == 0 else 0)
     if type(heads) is not int or heads < 1 or width % heads:
-        hint = "mend n_head in config.json." if said else "put config.json, which says n_head, beside it."
+        hint = "correct n_head in config.json." if said else "put config.json, which has n_head, into its folder."
         raise DataError(f"has {str(heads)[:20]} heads, which do not divide its width of {width}.", hint)
     for name, value in {"n_layer": layers, "n_embd": width, "n_positions": block}.items():
         if (found := said.get(name, value)) != value:
@@ -143,7 +143,7 @@ def network(config: GPTConfig, weights: Weights) -> GPT:
         shape = parameter.shape[::-1] if is_turned else parameter.shape
         if value is None or value.shape != shape or not value.is_floating_point():
             found = "none" if value is None else f"one of {value.shape}, {value.dtype}"
-            raise DataError(f"has to have a tensor {name} of {shape}, of floats; it has {found}.")
+            raise DataError(f"must have a tensor {name} of {shape}, of floats; it has {found}.")
         state[name] = (value.T.contiguous() if is_turned else value).float()
     if weights:
         raise DataError(f"has a tensor {next(iter(weights))[:60]!r}, which GPT-2 does not have.")
@@ -181,7 +181,7 @@ class GPT2(Program):
 
     name = "gpt2"
     samples: ClassVar[type | None] = SampleGpt2Settings
-    about = "Continues a text with the weights of GPT-2, in the published format."
+    about = "Continues a text with the published weights of GPT-2."
 
     @classmethod
     def sample(cls, settings: SampleGpt2Settings) -> str:
@@ -192,7 +192,7 @@ class GPT2(Program):
         """
         check_choice(settings)
         if not settings.weights.exists():
-            raise FileError(f"--weights: {settings.weights}: is not there.", HINT)
+            raise FileError(f"--weights: {settings.weights}: does not exist.", HINT)
         tokenizer = tokenizer_in(folder_of(settings.weights))
         model = read_gpt2(settings.weights, len(tokenizer.tokens), settings.gelu)
         reader = Reader(Plans(model, model.config.block))

@@ -91,7 +91,7 @@ def languages_in(folder: Path, spoken: str, first: int) -> dict[str, int]:
     marks = json_in(folder / "special_tokens_map.json").get("additional_special_tokens") or []
     names = [str(mark["content"] if isinstance(mark, dict) else mark) for mark in marks]
     if spoken not in names:
-        raise DataError(f"special_tokens_map.json has no language {spoken[:20]}, in which texts are by default.")
+        raise DataError(f"special_tokens_map.json has no language {spoken[:20]}, the default language of texts.")
     return {name: first + place for place, name in enumerate(names)}
 
 

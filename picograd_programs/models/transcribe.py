@@ -293,7 +293,7 @@ def transcribe(settings: TranscribeSettings) -> int:
         known = ", ".join(speech.languages or ("en",))
         raise ArgumentError(f"transcribe: --language {settings.language[:20]} is not one of {known}.")
     if settings.translate and not speech.languages:
-        raise ArgumentError("transcribe: --translate needs a network that knows other languages than English.")
+        raise ArgumentError("transcribe: --translate needs a network for several languages.")
     if settings.prompt.strip() and BEFORE not in speech.tokenizer.control:
         raise ArgumentError(f"transcribe: --prompt needs a network whose vocabulary has {BEFORE}.")
     if settings.times and speech.times is None:

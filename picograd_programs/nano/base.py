@@ -67,7 +67,7 @@ def prepare(settings: NanoSettings) -> Prepared:
     num = len(tokenizer.tokens)
     if num < settings.vocabulary:
         raise ArgumentError(
-            f"--vocabulary: got {settings.vocabulary:,}; the text gives {num:,} tokens, then each of its words is one.",
+            f"--vocabulary: got {settings.vocabulary:,}; the text gives {num:,} tokens at most.",
             f"--vocabulary {num}, or a longer text",
         )
     parts = {"train": tokenizer.encode(text[:cut]), "held-out": tokenizer.encode(text[cut:])}

@@ -40,7 +40,7 @@ class NanoProgram(Program):
     """Trains a chat model from scratch."""
 
     name, takes, samples = "nano", NanoSettings, SampleNanoSettings
-    about = "Makes a small chat model from nothing: vocabulary, text, conversations, sums by reinforcement."
+    about = "Trains a small chat model from nothing: vocabulary, text, conversations, sums by reinforcement."
 
     @classmethod
     def run(cls, settings: NanoSettings) -> int:

@@ -202,7 +202,7 @@ class Progress(Callback):
         device = device_of(trainer)
         if self.flops and peak_flops(device, trainer.precision) is None:
             self.console.print(
-                f"MFU is unknown, since the peak of {device} is: FLOP/s stand in its place.", soft_wrap=True
+                f"the peak of {device} is unknown, so FLOP/s are shown instead of MFU.", soft_wrap=True
             )
 
 
@@ -272,7 +272,7 @@ class Log(Callback):
             raise DataError(f"Log: {self.path} is not a log of a training.", hint="name another file.")
         if len(whole) < len(found):  # the machine stopped during a write
             num = len(found) - len(whole)
-            print(f"warning: Log: {self.path}: {num:,} of its lines cannot be read, and are dropped.", file=sys.stderr)
+            print(f"warning: Log: {self.path}: {num:,} of its lines cannot be read and are dropped.", file=sys.stderr)
         return whole
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
@@ -299,7 +299,7 @@ class Log(Callback):
         except OSError as error:
             if not self.is_full:
                 fact = f"Log: {self.path}: cannot be written: {error.strerror}."
-                print(f"warning: {fact} The training goes on, figures are left out.", file=sys.stderr, flush=True)
+                print(f"warning: {fact} The training continues without these figures.", file=sys.stderr, flush=True)
             self.is_full = True
 
 
@@ -528,7 +528,7 @@ class Checkpoints(Callback):
                     raise
                 with named_errors(self.folder, "old checkpoints there cannot be removed"):
                     oldest.unlink()
-                print(f"warning: {error.fact} {oldest.name} is removed, to make space.", file=sys.stderr, flush=True)
+                print(f"warning: {error.fact} {oldest.name} is removed to free space.", file=sys.stderr, flush=True)
 
     def older(self, name: str) -> Iterator[Path]:
         """Yields the checkpoints that may be deleted for space, the oldest first; the newest complete one is kept."""
@@ -588,7 +588,7 @@ def only_writer(folder: Path) -> Iterator[None]:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 hint = "name another folder, or wait until that training has ended."
-                raise DataError(f"Checkpoints: {folder}: another training writes there now.", hint) from None
+                raise DataError(f"Checkpoints: {folder}: another training is writing there.", hint) from None
         yield
     finally:
         os.close(opened)

@@ -49,7 +49,7 @@ def bits_per_byte(losses: Any, nbytes: Any) -> float:
     """
     found, lengths = _numbers("bits_per_byte", losses), _numbers("bits_per_byte", nbytes)
     if found.shape != lengths.shape:
-        raise ShapeError(f"bits_per_byte: losses {found.shape} and nbytes {lengths.shape} must be of the same tokens.")
+        raise ShapeError(f"bits_per_byte: losses {found.shape} and nbytes {lengths.shape} must have the same shape.")
     counted = lengths > 0
     if not counted.any():
         raise ArgumentError("bits_per_byte: no token has bytes.")

@@ -133,7 +133,7 @@ def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> 
         raise ArgumentError(f"{named('heads')}: got {heads:,}, it must divide {named('width')}, {width:,}.")
 
 
-NEW = "without --resume a training begins."
+NEW = "leave out --resume to start a training."
 
 
 def check_folder(path: Path, makes: bool = True) -> None:
@@ -413,8 +413,8 @@ def go_on(program: Program, checkpoints: Checkpoints, trainer: Trainer) -> None:
     check_same(program, path, facts)
     if state["done"] > program.steps:
         raise DataError(
-            f"{path}: the training has made {state['done']:,} steps, {program.steps:,} are asked for.",
-            hint="ask for more steps, or name another folder by --out.",
+            f"{path}: the training has made {state['done']:,} steps, {program.steps:,} are requested.",
+            hint="set more --steps, or another folder by --out.",
         )
     try:
         checkpoints.take(trainer, state)

@@ -404,7 +404,7 @@ class Trainer:
             with detect_anomaly(check_inf=True):
                 self.make_step([tensors_of(next(source)) for _ in range(self.accumulate)])
                 realize(self.parameters)
-            found, line = "made again, no operation gives such a number.", None
+            found, line = "repeated, no operation gives such a number.", None
         except AnomalyError as error:
             found, line = error.fact.removeprefix("detect_anomaly: "), error.line
         finally:
@@ -453,7 +453,7 @@ class Trainer:
         if self.averaged is not None:
             self.averaged.load_state_dict(state.get("averaged") or _averaged_at_start(self.averaged, state["model"]))
         elif state.get("averaged"):
-            warn_user("Trainer: the state has an average of weights; this training keeps none (ema), and drops it.")
+            warn_user("Trainer: the state has an average of weights; this training has no ema, and drops it.")
         for group, rate in zip(self.groups, rates):
             group["lr"] = rate
         self.unread = []

@@ -135,7 +135,7 @@ def test_a_text_has_the_same_bits_alone_and_among_others(
 def test_tokens_that_do_not_fit_are_errors(model: Decoder) -> None:
     reader = Reader(Plans(model, 8))
     for tokens in ([], [1] * 9):
-        with pytest.raises(ArgumentError, match=f"takes 1 to 8 tokens more, got {len(tokens)}"):
+        with pytest.raises(ArgumentError, match=f"takes 1 to 8 more tokens, got {len(tokens)}"):
             reader.read(tokens)
     assert reader.tokens == []
 

@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said(words: list[str], said: str, capsys: pytest.Captu
 
 def test_an_option_of_searches_alone_is_refused_where_tokens_are_drawn(model: str, capsys: Any) -> None:
     assert cli.main(["chat", "--prompt", "Hi", "--model", model, "--context", "64", "--length-penalty", "1"]) == 1
-    assert "--length-penalty is about a search; tokens are drawn here." in capsys.readouterr().err
+    assert "--length-penalty is for a search; tokens are drawn here." in capsys.readouterr().err
 
 
 def test_mutants_of_a_file_are_models_or_data_errors(model: str, tmp_path: Path) -> None:

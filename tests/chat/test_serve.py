@@ -207,7 +207,7 @@ def test_answers_of_one_request_never_wait_beyond_what_may(answerer: Answerer) -
     with ours.answers(more, ours.tokens_of(more)) as answers:
         assert len({"".join(each.pieces()) for each in answers}) == 1, "three fit where nobody else is"
     never = serve.request_of({"messages": TURNS, **GREEDY, "n": 4})
-    words = "n: 4 answers; this server writes 2 at once and lets 1 wait"
+    words = "n: 4 answers; this server writes 2 at once and queues 1"
     with pytest.raises(ArgumentError, match=words), ours.answers(never, ours.tokens_of(never)):
         pass
     ours.close()
@@ -442,10 +442,10 @@ def test_a_seed_decides_the_answer_and_whole_pieces_are_read_once(
         ({"messages": TURNS, "temperature": 10**400}, "temperature: got 1000000000"),
         ({"messages": TURNS, "temperature": 1e39}, "temperature: got 1e+39, it must be at most"),
         ({"messages": TURNS, "max_tokens": 2**31}, "max_tokens: got 2,147,483,648, it must be at most 2,147,483,647"),
-        ({"messages": TURNS, "temprature": 1}, "temprature is not an entry of such a request here; temperature is."),
-        ({"messages": TURNS, "prompt": "x"}, "prompt is not an entry of such a request here"),
-        ({"messages": TURNS, "logit_bias": [3]}, "logit_bias must have numbers of tokens, and a number for each, got [3]"),
-        ({"messages": TURNS, "logit_bias": {"-1": 3}}, "logit_bias must have numbers of tokens"),
+        ({"messages": TURNS, "temprature": 1}, "temprature is not an entry of this request; temperature is."),
+        ({"messages": TURNS, "prompt": "x"}, "prompt is not an entry of this request"),
+        ({"messages": TURNS, "logit_bias": [3]}, "logit_bias must map token numbers to numbers, got [3]"),
+        ({"messages": TURNS, "logit_bias": {"-1": 3}}, "logit_bias must map token numbers"),
         ({"messages": TURNS, "logit_bias": {"3": 101}}, "token 3 has 101, it must be from -100 to 100"),
         ({"messages": TURNS, "logit_bias": {"999999": 1}}, "logit_bias: token 999999 is none of the "),
         ({"messages": TURNS, "n": 0}, "n must be from 1 to 16, got 0"),
@@ -453,12 +453,12 @@ def test_a_seed_decides_the_answer_and_whole_pieces_are_read_once(
         ({"messages": TURNS, "response_format": {"type": "json_object"}}, "response_format is not supported"),
         (b'{"seed": ' + b"9" * 5000 + b"}", "no JSON: Exceeds the limit"), (b'{"a": ' * 9999, "no JSON: maximum recursion"),
         ({"messages": TURNS, "best_of": 2}, "best_of must be from n, 1, to 1 here, got 2"),
-        ({"messages": TURNS, "top_logprobs": 3}, "logprobs must be true or false, and true where top_logprobs is there"),
+        ({"messages": TURNS, "top_logprobs": 3}, "logprobs must be true or false, and true if top_logprobs is given"),
         ({"messages": TURNS, "logprobs": 3}, "logprobs must be true or false"),
         ({"messages": TURNS, "logprobs": 1}, "logprobs must be true or false"),
         ({"messages": TURNS, "model": 5}, "model must be a text, got 5"),
         ({"messages": TURNS, "stream": True, "stream_options": {"include_usage": "no"}}, "include_usage must be true or"),
-        ({"messages": TURNS, "logit_bias": {"\u0661": 1}}, "logit_bias must have numbers of tokens"),
+        ({"messages": TURNS, "logit_bias": {"\u0661": 1}}, "logit_bias must map token numbers"),
         (b" " * (5 * 2**20), "Content-Length must be a number up to 4,194,304"),
         ({"messages": TURNS, "logprobs": True, "top_logprobs": 21}, "top_logprobs must be a whole number up to 20, got 21"),
         ({"messages": [{"role": "user", "content": "x" * 300}]}, "context has room for 256. Send a shorter text."),
@@ -683,7 +683,7 @@ def test_a_decoder_searches_for_answers_one_after_the_other_and_draws_where_a_te
         drawn = {"messages": TURNS, "max_tokens": 12, "temperature": 2.0, "seed": 3}
         assert asked(server, drawn)[1]["choices"][0]["message"] != asked(server, body)[1]["choices"][0]["message"]
         status, wrong = asked(server, body | {"logprobs": True})
-        assert status == 400 and "this server, which searches" in wrong["error"]["message"]
+        assert status == 400 and "this server, as it searches" in wrong["error"]["message"]
     ours.close()
 
 
@@ -807,7 +807,7 @@ def test_openais_client_asks_every_address(server: Server, answerer: Answerer) -
         assert "".join(piece.choices[0].text for piece in pieces) == whole.choices[0].text
         with pytest.raises(openai.BadRequestError, match="has no embeddings"):
             client.embeddings.create(model=name, input="Hello")
-        with pytest.raises(openai.NotFoundError, match="no model of this name"):
+        with pytest.raises(openai.NotFoundError, match="this model is unknown"):
             client.models.retrieve("gpt-4")
 
 

@@ -150,7 +150,7 @@ def test_a_damaged_file_of_tokens_is_named(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for data, vocabulary, said in [
         (whole[:-2], 5, "has 3 of 4 tokens"),
-        (whole[:-2] + b"\x01\x00", 5, "its checksum is that of other tokens"),
+        (whole[:-2] + b"\x01\x00", 5, "its checksum is wrong"),
         (whole, 6, "made with a vocabulary of 5 tokens, not of 6"),
         (b"\x00" * 2000, 5, "is not a file of tokens of version 1"),
         (b"", 5, "is not a file of tokens"),

@@ -32,7 +32,7 @@ def test_wrong_digest_names_file_both_digests_and_remedy(tmp_path: Path) -> None
         f"{path}: the SHA-256 of its 4 bytes is {fetch.sha256_of(b'text')}, it must be {'0' * 64}."
     )
     assert caught.value.hint == (
-        "the file is truncated, corrupt or another version: replace it, or take it away to have it fetched again."
+        "the file is truncated, corrupt or another version: replace it, or delete it to fetch it again."
     )
 
 

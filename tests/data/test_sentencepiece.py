@@ -194,7 +194,7 @@ def test_damaged_files_are_refused_or_have_other_pieces(tmp_path: Path) -> None:
             outcomes["refused"] += 1
     assert min(outcomes.values()) > 50
     write(path, a_list(), 3)
-    with pytest.raises(DataError, match="pieces of the kind 3; 1, Unigram, and 2, BPE, are done"):
+    with pytest.raises(DataError, match="pieces of the kind 3; 1, Unigram, and 2, BPE, are supported"):
         read_pieces(path)
     with pytest.raises(DataError, match="is damaged"):
         [*fields_of(b"\x80" * 12)]

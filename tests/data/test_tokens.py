@@ -29,7 +29,7 @@ def test_windows_of_nanogpts_files_are_those_of_the_tokens(dtype: str, tmp_path:
             assert (x == tokens[start : start + block]).all() and (y == tokens[start + 1 : start + block + 1]).all()
         assert (file[-1][0] == file[len(file) - 1][0]).all()
         for wrong in (len(file), -len(file) - 1):
-            with pytest.raises(IndexingError, match=f"there is no window {wrong}"):
+            with pytest.raises(IndexingError, match=f"window {wrong} is out of range"):
                 file[wrong]
 
 

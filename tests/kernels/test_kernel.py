@@ -208,7 +208,7 @@ COPY = "__global__ void copy(float *out, const float *x) {{  // __shared__ float
     ("out[i] = x[i];", "agrees"),
     ("out[i] = 2.0f * x[i];", r"out: 7 of 8 elements deviate, first out\[1\]: 2.0, not 1"),
     ("if (i != 3) out[i] = x[i];", r"no thread writes out\[3\], nor 0 other elements"),
-    ("__shared__ int n; if (i == 0) n = 0; __syncthreads(); out[i] = atomicAdd(&n, 1);", "bits where threads run backward"),
+    ("__shared__ int n; if (i == 0) n = 0; __syncthreads(); out[i] = atomicAdd(&n, 1);", "bits when threads run backward"),
 ])  # fmt: skip
 def test_check_says_what_deviates(body: str, said: str) -> None:
     copy = pg.kernel(COPY.format(body), output=lambda x: x, grid=1, block=8, meaning=lambda x: x)
@@ -258,7 +258,7 @@ def test_what_does_not_fit_the_source_is_refused(given: dict[str, Any], error: t
 @pytest.mark.parametrize(("text", "options", "said"), [
     ("__global__ void copy(float *out, const float *x", {}, "the parameters of copy are not closed by a parenthesis"),
     (COPY, {"entry": ""}, "the source has no kernel '', only copy"),
-    (COPY, {"name": "a b"}, "name must be a name as Python has them, got 'a b'"),
+    (COPY, {"name": "a b"}, "name must be a Python identifier, got 'a b'"),
 ])  # fmt: skip
 def test_a_source_that_names_no_kernel_is_refused(text: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ArgumentError, match=f"^kernel: {said}"):
@@ -291,7 +291,7 @@ WRONG_MEANINGS = {
 def test_a_meaning_of_other_shapes_is_refused_and_not_compared(shapes: str) -> None:
     wrong = pg.kernel(COPY.format("out[i] = x[i];"), output=lambda x: x, grid=1, block=8, meaning=WRONG_MEANINGS[shapes])
     x = pg.arange(8).float().to("CUDASIM")
-    said = f"the meaning gives shapes {shapes}, the output says (8,)."
+    said = f"its meaning gives shapes {shapes}, its output says (8,)."
     with pytest.raises(ShapeError, match=re.escape(f"copy: {said}")):
         wrong.check(x)
     text = str(pg.verify(lambda: wrong(x)))
@@ -311,7 +311,7 @@ def test_a_meaning_may_work_in_the_memory_that_it_is_given() -> None:
 
 def test_a_launch_is_not_run_in_an_order_or_as_often_as_there_is_none() -> None:
     launch = twice.prepare(pg.arange(128, device="CUDASIM").float())
-    with pytest.raises(ArgumentError, match=r"run: order is one of forward, backward, shuffled, got 'sideways'\."):
+    with pytest.raises(ArgumentError, match=r"run: order must be one of forward, backward, shuffled, got 'sideways'\."):
         launch.run(order="sideways")
     with pytest.raises(ArgumentError, match=r"seconds: count must be at least 1, got 0\."):
         launch.seconds(0)

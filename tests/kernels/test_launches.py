@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_refused() -> None:
     a, b = normal(2, 3), normal(3, 4)
     for options, match in (
         ({"then": [{"entry": "total"}]}, "has entry and grid"),
-        ({"scratch": {"parts": ((1,), pg.float32), "others": ((1,), pg.float32)}}, "others in `scratch` is memory of no"),
+        ({"scratch": {"parts": ((1,), pg.float32), "others": ((1,), pg.float32)}}, "others in `scratch` is not a"),
         ({"then": [{"entry": "nothing", "grid": 1}]}, "no kernel 'nothing'"),
         ({"tile_maps": {"of_x": lambda a, b: ("a", (8, 8))}}, "tile_maps has of_x, the source no map"),
     ):
@@ -150,10 +150,10 @@ def test_what_does_not_fit_is_refused() -> None:
             pg.kernel(SPLIT, **{**SPLIT_OPTIONS, "scratch": {"parts": memory}})(a, b)
     x = normal(4, 32)
     for maps, error, match in (
-        ({}, ArgumentError, "of_x is a map of tiles, and nobody says"),
+        ({}, ArgumentError, "of_x is a map of tiles, but tile_maps has no entry"),
         ({"of_x": lambda x: ("y", (64, 32))}, ArgumentError, "of_x is of 'y'"),
-        ({"of_x": lambda x: ("x", (64,))}, ShapeError, "both have as many numbers"),
-        ({"of_x": lambda x: ()}, ArgumentTypeError, "must give a parameter and a box, maybe a shape, got "),
+        ({"of_x": lambda x: ("x", (64,))}, ShapeError, "their lengths differ"),
+        ({"of_x": lambda x: ()}, ArgumentTypeError, "must give a parameter and a box, optionally a shape, got "),
     ):
         with pytest.raises(error, match=match):
             pg.kernel(TILES, **{**TILES_OPTIONS, "tile_maps": maps})(x)

@@ -100,11 +100,11 @@ def test_one_trace_serves_lengths_that_change() -> None:
 
 
 @pytest.mark.parametrize(("given", "said"), [
-    ({"block": lambda x: x.numel()}, "a block has a fixed number of threads, got n"),
+    ({"block": lambda x: x.numel()}, "a block must have a fixed number of threads, got n"),
     ({"grid": lambda x: (1, x.shape[0])}, r"grid is \(1, n\); a symbolic length is along x alone"),
-    ({"grid": lambda x: int(x.shape[0])}, "n is a symbolic length, and a number is needed here.*\n.*hint: write it with"),
+    ({"grid": lambda x: int(x.shape[0])}, "n is a symbolic length; a number is needed here.*\n.*hint: write it with"),
     ({"grid": lambda x: 1 if x.numel() < 5 else 2}, "n is a symbolic length"),
-    ({"grid": lambda x: x.max().item()}, r"x.max is asked of a Tensor of shape \(n,\)"),
+    ({"grid": lambda x: x.max().item()}, r"x.max is not available: the Tensor of shape \(n,\)"),
 ])  # fmt: skip
 def test_what_needs_a_number_says_what_to_write(given: dict[str, Callable[..., Any]], said: str) -> None:
     inputs, same = lambda x: (x, x, 1.0, x.numel()), lambda x: x  # noqa: E731
@@ -113,7 +113,7 @@ def test_what_needs_a_number_says_what_to_write(given: dict[str, Callable[..., A
     with pytest.raises(ShapeError) as error:
         kernel(x)
     assert re.search(said, str(error.value), re.DOTALL), str(error.value)
-    with pytest.raises(ShapeError, match="saxpy: one launch has lengths that are numbers"):
+    with pytest.raises(ShapeError, match="saxpy: lengths of a single launch must be numbers"):
         saxpy.check(x, x, 2.0)
 
 

@@ -196,7 +196,7 @@ def test_an_encoder_with_angles_has_the_vectors_of_its_equations(name: str, tmp_
     expected = [turning_hidden(said, weights, row).mean(0) for row in numbers]
     np.testing.assert_allclose(embedder.embed(texts[:3]), np.stack(expected), rtol=1e-4, atol=1e-5)
     if said["model_type"] != "nomic_bert":
-        with pytest.raises(DataError, match="sees what follows a position, and writes no text"):
+        with pytest.raises(DataError, match="sees following positions, and cannot write text"):
             opened(str(tmp_path), 64)
 
 

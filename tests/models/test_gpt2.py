@@ -198,12 +198,12 @@ def test_parts_that_do_not_fit_their_index_are_sentences(tmp_path: Path) -> None
     )
     part.unlink()
     missing = said(index)
-    assert isinstance(missing, FileError) and "names 2 parts: all of them have to be beside it" in str(missing.hint)
+    assert isinstance(missing, FileError) and "names 2 parts: all must be in its folder" in str(missing.hint)
     index.write_text('{"weight_map": {"wte.weight": "../elsewhere.safetensors"}}')
     assert "has no weight_map" in said(index).fact
     index.unlink()
     alone = said(tmp_path / "model-00001-of-00002.safetensors").fact
-    assert "is one part of a network, and model.safetensors.index.json, which names all of them, is not beside it" in alone
+    assert "is one part of a network, and model.safetensors.index.json, the list of all parts, is not" in alone
     assert "has none of model.safetensors" in said(tmp_path).fact
     twice = {"wte.weight": torch.zeros(3, 3), "transformer.wte.weight": torch.zeros(3, 3)}
     save_file(twice, tmp_path / "model.safetensors")

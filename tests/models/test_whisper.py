@@ -459,7 +459,7 @@ def test_the_command_writes_the_text_of_each_file(tmp_path: Path, capsys: pytest
     assert "--language xx is not one of en, de, fr" in capsys.readouterr().err
     write_folder(model, SIZES, weights, {"is_multilingual": False})
     assert cli.main([*words, "--translate"]) == 1
-    assert "--translate needs a network that knows other languages" in capsys.readouterr().err
+    assert "--translate needs a network for several languages" in capsys.readouterr().err
 
 
 def test_files_that_are_missing_or_damaged_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -489,7 +489,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"decoder_attention_heads": 2}, "says decoder_attention_heads is 2; as many as of the encoder, 4"),
     ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "they must divide d_model, 32"),
     ({"activation_function": "mish"}, "says activation_function is mish"),
-    ({"scale_embedding": True}, "says scale_embedding is True; with False it is computed here"),
+    ({"scale_embedding": True}, "says scale_embedding is True; only False is supported"),
     ({"eos_token_id": 264}, "says eos_token_id is 264; a number of the 264 tokens is needed"),
     ({"vocab_size": 9000}, "has vectors of 9,000 tokens, and the vocabulary has 315"),
     ({"suppress_tokens": "all"}, "suppress_tokens is all; a list of numbers of tokens is needed"),

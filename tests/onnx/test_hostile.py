@@ -47,20 +47,20 @@ def test_sources_that_hold_no_model(tmp_path) -> None:
 
 # ---- structure ----
 HEAD = "net (float[2] x) => (float[2] y)"
-ALREADY = "which something before it made already."
+ALREADY = "which an earlier node made already."
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (HEAD + " { y = Add(x, z) }", "onnx.load: node 0 (Add) reads 'z', which nothing makes."),
+        (HEAD + " { y = Add(x, z) }", "onnx.load: node 0 (Add) reads 'z', which no node makes."),
         (
             HEAD + " { a = Add(x, b)  b = Neg(a)  y = Neg(b) }",
-            "onnx.load: node 0 (Add) reads 'b', which is made after it, by node 1 (Neg): nodes must stand in order, "
+            "onnx.load: node 0 (Add) reads 'b', which is made after it, by node 1 (Neg): nodes must be in order, "
             "without cycles.",
         ),
         (HEAD + " { y = Add(x, y) }", "onnx.load: node 0 (Add) reads 'y', which it makes itself: the graph has a cycle."),
-        (HEAD + " { z = Neg(x) }", "onnx.load: output 'y' is made by nothing."),
+        (HEAD + " { z = Neg(x) }", "onnx.load: output 'y' is not made by any node."),
         (HEAD + " { y = Neg(x)  y = Abs(x) }", "onnx.load: node 1 (Abs) makes 'y', " + ALREADY),
         (HEAD + " { x = Neg(x)  y = Abs(x) }", "onnx.load: node 0 (Neg) makes 'x', " + ALREADY),
         (HEAD + " { y = Add(x) }", "onnx.load: node 0 (Add) has 1 inputs; Add takes 2 to 2."),
@@ -71,7 +71,7 @@ ALREADY = "which something before it made already."
         (HEAD + " { y = Cast (x) }", "onnx.load: node 0 (Cast) lacks the attribute 'to'."),
         (
             HEAD + " { y = other.Neg (x) }",
-            "onnx.load: node 0 (Neg) is of domain 'other', of which the model imports no version.",
+            "onnx.load: node 0 (Neg) is of domain 'other', which the model does not import.",
         ),
         (HEAD + " { y = Swish (x) }", "onnx.load: node 0 (Swish): Swish does not exist in version 21 of its domain."),
         (
@@ -176,7 +176,7 @@ def external(folder: Path, **entries: str) -> Path:
 def test_external_data_are_read_from_the_folder_of_the_model(folder: Path) -> None:
     path = external(folder, location="w.bin", offset="4", length="8")
     assert picograd.onnx.load(path)(pg.Tensor([0.0, 0.0])).tolist() == [1.0, 2.0]
-    assert "there is no folder to look for it." in fact_of(path.read_bytes())
+    assert "the folder of the model is unknown." in fact_of(path.read_bytes())
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_an_error_inside_says_which_node_it_was() -> None:
     with pytest.raises(pg.DTypeError) as found:
         mixed(Tensor([1.0]), Tensor([1]))
     fact = str(found.value).split("\n")[0]
-    assert fact == "onnx: node 0 (Add): Add: inputs A (float) and B (int64) must be of one element type."
+    assert fact == "onnx: node 0 (Add): Add: inputs A (float) and B (int64) must have one element type."
 
 
 def test_cpu_and_evaluator_agree(monkeypatch) -> None:

@@ -111,7 +111,7 @@ def test_statistics_are_found_anew(rng: np.random.Generator) -> None:
         (lambda swa, optimizer: swa.SWALR(optimizer, 0.1, anneal_epochs=-1), "must be a number of epochs, got -1"),
         (lambda swa, optimizer: swa.SWALR(optimizer, [0.1, 0.2]), "swa_lr has 2 values for 1 groups"),
         (lambda swa, optimizer: swa.get_ema_avg_fn(1.5), "decay must be in 0..1, got 1.5"),
-        (lambda swa, _: swa.AveragedModel(pg.nn.Tanh(), avg_fn=min, multi_avg_fn=min), "two ways to say one thing"),
+        (lambda swa, _: swa.AveragedModel(pg.nn.Tanh(), avg_fn=min, multi_avg_fn=min), "one of avg_fn and multi"),
     ],
 )
 def test_refusals(call: Any, words: str) -> None:

@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "norm": (lambda: Tensor([1.0]).norm("two"), ArgumentError, "norm: p must be a number, \"fro\" or \"nuc\", got 'two'."),
     "trapezoid": (
         lambda: pg.trapezoid(Tensor.ones(2, 3), Tensor.ones(2, 3, 1)), ShapeError,
-        "trapezoid: x has shape (2, 3, 1); it needs one axis, or those of y (2, 3).",
+        "trapezoid: x (2, 3, 1) needs one axis, or the shape of y (2, 3).",
     ),
     "max": (lambda: Tensor.ones(2, 0).max(1), ShapeError, "max: shape (2, 0) has no element along dim 1."),
 }  # fmt: skip

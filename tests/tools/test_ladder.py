@@ -236,7 +236,7 @@ def test_help_shows_an_example(capsys) -> None:
         ),
         (["--json", "no/such/folder.json"], "DataError: ladder: no/such/folder.json: there is no such folder.\n"),
         (["--docs", "no_page.md"], "DataError: ladder: no_page.md: there is no such page.\n"),
-        (["--json", "."], "DataError: ladder: . is a folder, and a file is asked for.\n"),
+        (["--json", "."], "DataError: ladder: . is a folder; name a file.\n"),
         (["mnist", "--docs", "no_page.md"], "DataError: ladder: no_page.md: there is no such page.\n"),
         (["mnist", "--json", "no/such/folder.json"], "DataError: ladder: no/such/folder.json: there is no such folder.\n"),
         (["mnist", "--inject", "stale-buffer", "--json", "x.json"], "ArgumentError: ladder: --inject prints the mistake "),

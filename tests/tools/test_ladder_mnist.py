@@ -179,7 +179,7 @@ def test_no_compiler_is_the_reason_that_no_mistake_is_planted(monkeypatch: pytes
     assert cli.main(["ladder", "mnist", "--inject", "stale-buffer", "--rungs", "c-O3"]) == 1
     said = capsys.readouterr()
     assert said.out == "c-O3 is left out: needs a C compiler\n"
-    assert said.err.startswith("ArgumentError: ladder: of these rungs none that this machine can run has a place for stale")
+    assert said.err.startswith("ArgumentError: ladder: stale")
 
 
 def test_a_kernel_is_named_with_its_line() -> None:

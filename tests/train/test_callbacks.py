@@ -43,7 +43,7 @@ def progress(terminal: bool, steps: int = 100, first: int = 0, width: int = 160)
 # ---- the bar ----
 def test_without_a_terminal_some_lines_are_printed() -> None:
     *lines, last = progress(terminal=False).splitlines()
-    assert last == "MFU is unknown, since the peak of cpu is: FLOP/s stand in its place.", "to a user of the library, too"
+    assert last == "the peak of cpu is unknown, so FLOP/s are shown instead of MFU.", "to a user of the library, too"
     assert [line.split("  ")[1] for line in lines] == ["20/100", "40/100", "60/100", "80/100", "100/100"]
     assert all(line.startswith("moons  ") and " points/s  " in line and "FLOP/s" in line for line in lines[1:])
     assert all(re.search(r"B peak  .*  ETA \d+:\d\d:\d\d$", line) for line in lines[1:-1]) and "ETA" not in lines[-1]
@@ -136,7 +136,7 @@ def test_damaged_lines_of_the_log_are_dropped_and_said(
     ours = trainer()
     ours.done = 40
     ours.fit(rows, 60, [Log(path)])
-    assert f"{path}: {num} of its lines cannot be read, and are dropped." in capsys.readouterr().err
+    assert f"{path}: {num} of its lines cannot be read and are dropped." in capsys.readouterr().err
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == kept
 
 
@@ -155,7 +155,7 @@ def test_a_full_disk_costs_lines_of_the_log_and_not_the_training(
         assert trainer().fit(rows, 80, [Log(path), Every(30, fill)]) == 80
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert capsys.readouterr().err.count("The training goes on, figures are left out.") == 1
+    assert capsys.readouterr().err.count("The training continues without these figures.") == 1
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [20]
 
 
@@ -291,7 +291,7 @@ def test_the_oldest_checkpoints_make_space_on_a_full_disk_down_to_one_that_is_wh
     assert trainer().fit(rows, 50, [checkpoints]) == 50
     said = capsys.readouterr().err
     assert "step-00000030.safetensors: cannot be written: No space left on device." in said
-    assert "step-00000000.safetensors is removed, to make space." in said and "goes on" not in said
+    assert "step-00000000.safetensors is removed to free space." in said and "goes on" not in said
     assert [path.name[5:13] for path in checkpoints.paths()] == ["00000030", "00000040", "00000050"]
 
     newest, again = checkpoints.paths()[-1], trainer()
@@ -409,6 +409,6 @@ def test_one_training_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
         seen.append(caught.value.fact)
 
     trainer().fit(rows, 4, [Every(2, train_there_too), Checkpoints(tmp_path)])
-    assert seen == [f"Checkpoints: {tmp_path}: another training writes there now."] * 2
+    assert seen == [f"Checkpoints: {tmp_path}: another training is writing there."] * 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000000.safetensors", "step-00000004.safetensors"]
     trainer().fit(rows, 2, [Checkpoints(tmp_path)])

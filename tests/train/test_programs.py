@@ -522,4 +522,4 @@ def test_an_end_says_where_mfu_is_unknown(
 ) -> None:
     monkeypatch.setattr(callbacks, "peak_flops", lambda device, precision: peak)
     assert cli.main(options("bag", little, tmp_path / "run")) == 0
-    assert ("MFU is unknown, since the peak of " in capsys.readouterr().err) == (peak is None)
+    assert ("FLOP/s are shown instead of MFU" in capsys.readouterr().err) == (peak is None)

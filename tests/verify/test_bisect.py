@@ -77,11 +77,11 @@ def test_a_program_that_kills_its_process_is_wrong(tmp_path: Path) -> None:
     ("cure", "said"),
     [
         ({"PICOGRAD_CACHE": "off"}, "an entry of the cache is wrong"),
-        ({"PICOGRAD_PLAIN_SUMS": "1"}, "it is right with sums by their own products"),
+        ({"PICOGRAD_PLAIN_SUMS": "1"}, "it is right with plain sums of products"),
         ({"PICOGRAD_CPU": "sse"}, "it is right with short vectors"),
         ({"jit": "off"}, "it is right without jit"),
-        ({}, "no option and no rule"),
-        ({"PICOGRAD_DEVICE": "CPU"}, "wrong by its own operations"),
+        ({}, "not an option or a rule"),
+        ({"PICOGRAD_DEVICE": "CPU"}, "own operations or a chain rule are wrong"),
     ],
 )
 def test_options_are_tried_one_by_one(

@@ -165,7 +165,7 @@ def test_a_program_whose_children_compute_is_told_that_it_forks(script: Path) ->
         (["nowhere.py"], "nowhere.py: there is no such program, and no model of that name.\n  hint: models are linear, "),
         ([str(ROOT)], "cannot be read: Is a directory"),
         (["--against", "ABACUS", "nowhere.py"], "ABACUS"),
-        (["--save", str(ROOT), __file__], "is a folder, and a file is asked for"),
+        (["--save", str(ROOT), __file__], "is a folder; name a file"),
         (["--save", str(ROOT / "nowhere" / "shown.py"), __file__], "there is no folder"),
     ],
 )

@@ -199,10 +199,10 @@ def _guesses(
         return candidate.value.shape == got.shape and bool(np.all(np.abs(got - candidate.value) <= _allowed(candidate)))
 
     if not np.isfinite(got).all():
-        yield "not a number: memory that nothing has written, or a division by zero"
+        yield "not a number: uninitialized memory, or a division by zero"
         return
     if not got.any():
-        yield "all zeros: the kernel has not run, or not written here"
+        yield "all zeros: the kernel did not run, or did not write here"
         return
     for age, past in zip(AGES, before):
         if np.array_equal(got, past[rule.name]):

@@ -43,7 +43,7 @@ def climb_mnist(config: LadderConfig) -> int:
     if config.epochs < 0:
         raise ArgumentError(f"ladder: epochs must be at least 0, got {config.epochs}.")
     if config.inject and (config.json or config.docs):
-        raise ArgumentError("ladder: --inject prints the mistake that it finds, and writes no --json and no --docs.")
+        raise ArgumentError("ladder: --inject prints the mistake it finds; leave out --json and --docs.")
     rungs = chosen_rungs(config.rungs)
     with TemporaryDirectory(prefix="picograd_") as name:
         folder = Path(name)
@@ -86,7 +86,7 @@ def _inject(climb: Climb, rungs: list[Rung], fault: str, folder: Path) -> int:
         print(table.sentence(figure.rung, wrong, planted), end="\n\n")
         found.append(wrong)
     if not found:
-        raise ArgumentError(f"ladder: of these rungs none that this machine can run has a place for {fault}.")
+        raise ArgumentError(f"ladder: {fault} has no place in the rungs that this machine can run.")
     return 0 if all(found) else WRONG
 
 
