@@ -274,7 +274,7 @@ def to_real(asked: Request, x: Op, is_forward: bool = False) -> Op:
         _, half = resized(asked.name, x, last, -1)
         length = 2 * (half - 1)
         if length < 1:
-            fact = f"{asked.name}: axis {last} of {x.shape} has one pair, and 2 (m - 1) elements of m = 1 pairs are none."
+            fact = f"{asked.name}: axis {last} of {x.shape} has one pair; m = 1 pairs make 2 (m - 1) = 0 elements."
             raise ShapeError(fact, hint="n=1 gives the number of elements.")
     x, _ = resized(asked.name, x, last, length // 2 + 1)
     found = host_call("irfft", x.dtype, (conjugate(x) if is_forward else x,), (length, last + 1 - len(x.shape)))

@@ -83,7 +83,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "record_stream": ONE_STREAM,
         "volatile": "with pg.no_grad(): " + OLD,
         "_base": "a view shares its cell with what it shows: x.cell is y.cell.",
-        "_version": "graphs that were built before a write keep the old value, so that nothing has to be counted.",
+        "_version": "graphs that were built before a write keep the old value, so nothing is counted.",
     },
     "picograd.nn": {
         **each("DataParallel parallel SyncBatchNorm", ONE_PROCESS),

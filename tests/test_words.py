@@ -42,6 +42,14 @@ IN_SOURCE = {
     "lies?": "is, are",
     "(?:for|of|by) who": "the thread, the caller, ...: it has a name",
 }
+# The same in messages: errors, hints, warnings, texts of the command line.
+IN_MESSAGES = {
+    "lies?": "is, are",
+    "stands?(?!-in)": "is, are",
+    "nobody": "not, or who it is",
+    "for ever": "forever",
+    "whatever": "any",
+}
 
 
 def files() -> list[Path]:
@@ -79,6 +87,27 @@ def test_words_that_a_reader_must_parse_twice_are_not_used() -> None:
             flat = " ".join(text.split())
             found = [f"{word!r} (write {instead})" for word, instead in words.items() if re.search(rf"\b{word}\b", flat)]
             wrong += [f"{path.relative_to(ROOT)} {name}: {', '.join(found)}"] if found else []
+    assert not wrong, "\n".join(wrong)
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields (line, text) of strings with spaces that are neither docstrings nor code of kernels."""
+    tree = ast.parse(path.read_text())
+    described = [node.body[0] for node in ast.walk(tree) if isinstance(node, DESCRIBED) and node.body]
+    known = {id(first.value) for first in described if isinstance(first, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in known else None
+        if isinstance(text, str) and " " in text and "define " not in text:
+            yield node.lineno, text
+
+
+def test_messages_do_not_use_them_either() -> None:
+    any_of_them = re.compile(rf"\b({'|'.join(INSTEAD | IN_MESSAGES)})\b")
+    wrong = []
+    for path in files():
+        if any_of_them.search(path.read_text()):
+            found = ((line, any_of_them.search(text)) for line, text in messages(path))
+            wrong += [f"{path.relative_to(ROOT)}:{line}: {match[0]}" for line, match in found if match]
     assert not wrong, "\n".join(wrong)
 
 

@@ -402,7 +402,7 @@ def from_dlpack(cls: type[T], x: Any, *, device: str | None = None, copy: bool |
         return tensor
     if copy is False and array.size:
         raise SharingError(
-            f"from_dlpack: shape {array.shape}, strides {array.strides}, on {place} has to be copied, and copy=False."
+            f"from_dlpack: shape {array.shape}, strides {array.strides}, on {place} must be copied, and copy=False."
         )
     return cls(array, dtype, place)
 
