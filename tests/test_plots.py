@@ -61,7 +61,7 @@ def test_small_cells_have_no_lines() -> None:
 
 
 def test_wrong_data_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 places and 2 values"):
+    with pytest.raises(ValueError, match="got 3 and 2"):
         Plot("a").line([1, 2, 3], [1, 2])
     with pytest.raises(ValueError, match="has no data"):
         Plot("a").text()

@@ -160,8 +160,8 @@ def _compared(name: str, found: Array, meant: Array, dtype: DType) -> Line:
     place = np.unravel_index(int(np.argmax(far)), found.shape)
     where = f"{name}[{', '.join(str(int(i)) for i in place)}]"
     if missing[int(np.argmax(far))]:
-        others = int((far.reshape(-1) & missing).sum()) - 1
-        return Line(name, f"no thread writes {where} and {others} other elements", False)
+        count = int((far.reshape(-1) & missing).sum())
+        return Line(name, f"no thread writes {count} of {found.size} elements, first {where}", False)
     fault = f"{int(far.sum())} of {found.size} elements deviate, first {where}: {found[place]}, not {meant[place]:.7g}"
     return Line(name, fault, False)
 

@@ -95,7 +95,7 @@ def sizes_of(said: Entries) -> dict[str, Any]:
     )
     for key, both in (("decoder_ffn_dim", hidden), ("decoder_attention_heads", heads)):
         if both[0] != both[1]:
-            raise said.wrong(key, both[1], f"as many as of the encoder, {both[0]}, are supported")
+            raise said.wrong(key, both[1], f"it must equal the encoder's, {both[0]}")
     if width % heads[0]:
         raise said.wrong("encoder_attention_heads", heads[0], f"they must divide d_model, {width}")
     return {

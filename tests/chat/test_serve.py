@@ -336,7 +336,7 @@ def test_a_server_that_is_stopped_refuses_questions(answerer: Answerer) -> None:
     with ours.answers(request, ours.tokens_of(request)) as (answer,):
         assert [*answer.pieces()]
     ours.close()
-    with pytest.raises(NotTaken, match="is being stopped"), ours.answers(request, ours.tokens_of(request)):
+    with pytest.raises(NotTaken, match="is stopping"), ours.answers(request, ours.tokens_of(request)):
         pass
 
 
@@ -447,7 +447,7 @@ def test_a_seed_decides_the_answer_and_whole_pieces_are_read_once(
         ({"messages": TURNS, "logit_bias": [3]}, "logit_bias must map token numbers to numbers, got [3]"),
         ({"messages": TURNS, "logit_bias": {"-1": 3}}, "logit_bias must map token numbers"),
         ({"messages": TURNS, "logit_bias": {"3": 101}}, "token 3 has 101, it must be from -100 to 100"),
-        ({"messages": TURNS, "logit_bias": {"999999": 1}}, "logit_bias: token 999999 is none of the "),
+        ({"messages": TURNS, "logit_bias": {"999999": 1}}, "logit_bias: token 999999 is not one of the "),
         ({"messages": TURNS, "n": 0}, "n must be from 1 to 16, got 0"),
         ({"messages": TURNS, "stream": "yes"}, "stream must be true or false, got yes"),
         ({"messages": TURNS, "response_format": {"type": "json_object"}}, "response_format is not supported"),
@@ -658,7 +658,7 @@ def test_a_network_with_an_encoder_answers_each_text(beams: int, tmp_path: Path)
             answers = [*pool.map(lambda _: asked(server, {"messages": turns, **short}), range(4))]
         assert [answer["choices"] for _, answer in answers] == [whole["choices"]] * 4
     ours.close()
-    with pytest.raises(NotTaken, match="is being stopped"):
+    with pytest.raises(NotTaken, match="is stopping"):
         ours.desk.ask([])
 
 
@@ -690,7 +690,7 @@ def test_a_decoder_searches_for_answers_one_after_the_other_and_draws_where_a_te
 @pytest.mark.parametrize("words", [["--temperature", "0.5"], ["--top-p", "0.5"], ["--top-k", "4"]])
 def test_a_search_is_not_mixed_with_draws(words: list[str], capsys: Any) -> None:
     assert cli.main(["chat", "--beams", "2", *words]) == 1
-    assert f"draws nothing; {words[0]} is about draws" in capsys.readouterr().err
+    assert f"likeliest text; {words[0]} is for random draws" in capsys.readouterr().err
 
 
 def test_groups_of_tokens_come_once_where_the_server_says_so(answerer: Answerer) -> None:

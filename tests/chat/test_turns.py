@@ -102,7 +102,7 @@ def test_numbers_of_a_file_beyond_the_vocabulary_do_not_count() -> None:
     [
         (None, "no template of turns"),
         (7, "no template"),
-        ("{% include 'x' %}", "which is not known here"),
+        ("{% include 'x' %}", "which is not supported"),
         ("{% if %}", "'if'"),
     ],
 )

@@ -279,7 +279,7 @@ def test_tokens_around_a_text(processor: str, tmp_path: Path) -> None:
         ({"post_processor": {"type": "Other"}}, "post_processor of type 'Other'"),
         ({"decoder": {"type": "CTC"}}, "a decoder with {'type': 'CTC'}"),
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}}, "merge 'a', which is not a pair"),
-        ({"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}}, "are the same"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}}, "not distinct"),
         ({"model": {"type": "BPE", "vocab": {"a": 2**40}, "merges": []}}, "are not whole"),
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "end_of_word_suffix": "</w>"}}, "by '</w>'"),
         ({"model": None}, "is not a tokenizer.json"),
@@ -328,9 +328,9 @@ def test_a_score_whose_sums_are_no_numbers_is_refused(score: float) -> None:
     [
         ({"model": {"type": "BPE", "vocab": {"b": 0}, "merges": [], "unk_token": "?"}}, "no token for 'a', a part of"),
         ({"model": {"type": "WordPiece", "vocab": {"b": 0}, "unk_token": "?"}}, "has no token for 'aaaa"),
-        ({"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 99}}, "32 letters of one"),
+        ({"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 99}}, "letter into more than 32"),
         ({"normalizer": {"type": "Sequence", "normalizers": [
-            {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 16}] * 9}}, "more than 32 letters of one"),
+            {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 16}] * 9}}, "one letter into more than 32"),
     ],
 )  # fmt: skip
 def test_a_text_that_cannot_be_encoded_is_an_error(change: dict[str, Any], words: str) -> None:

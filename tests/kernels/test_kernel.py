@@ -207,7 +207,7 @@ COPY = "__global__ void copy(float *out, const float *x) {{  // __shared__ float
 @pytest.mark.parametrize(("body", "said"), [
     ("out[i] = x[i];", "agrees"),
     ("out[i] = 2.0f * x[i];", r"out: 7 of 8 elements deviate, first out\[1\]: 2.0, not 1"),
-    ("if (i != 3) out[i] = x[i];", r"no thread writes out\[3\], nor 0 other elements"),
+    ("if (i != 3) out[i] = x[i];", r"no thread writes 1 of \d+ elements, first out\[3\]"),
     ("__shared__ int n; if (i == 0) n = 0; __syncthreads(); out[i] = atomicAdd(&n, 1);", "bits when threads run backward"),
 ])  # fmt: skip
 def test_check_says_what_deviates(body: str, said: str) -> None:

@@ -213,8 +213,8 @@ def test_a_text_of_yarn_is_as_long_as_it_was_stretched() -> None:
         ("llama.attention.clamp_kqv", 8.0, "the file says attention.clamp_kqv is 8.0; only 0 is supported"),
         ("llama.attention.value_length", 12, "and as many of values"),
         ("llama.expert_used_count", 9, "the file says expert_used_count is 9; it has 6 experts"),
-        ("llama.expert_gating_func", 2, "the file says expert_gating_func is 2; with 1"),
-        ("llama.interleave_moe_layer_step", 2, "the file says interleave_moe_layer_step is 2, which is not known here"),
+        ("llama.expert_gating_func", 2, "the file says expert_gating_func is 2; only 1"),
+        ("llama.interleave_moe_layer_step", 2, "the file says interleave_moe_layer_step is 2, which is not supported"),
         ("llama.rope.scaling.type", "spiral", "the file says rope.scaling is {'rope_type': 'spiral'}; a dict of type"),
     ],
 )

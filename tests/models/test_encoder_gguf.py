@@ -82,7 +82,7 @@ def test_the_command_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
         ({"block_count": None}, "the file has no block_count"),
         ({"attention.head_count": 5}, "the file says attention.head_count is 5; it must divide the width of 32"),
         ({"attention.causal": True}, "the file says attention.causal is True; only False is supported"),
-        ({"expert_count": 8}, "the file says expert_count is 8, which is not known here"),
+        ({"expert_count": 8}, "the file says expert_count is 8, which is not supported"),
         ({"feed_forward_length": 47}, "blk.0.ffn_up.weight of (47, 32), it has one of (48, 32)"),
     ],
 )

@@ -131,13 +131,13 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("Qwen 3 by blocks", {"quant_method": "gptq"}, "says quantization_config is {'quant_method': 'gptq'"),
     ("Qwen 3 by blocks", {"fmt": "e5m2"}, "says fmt is e5m2; only e4m3 is supported"),
     ("Qwen 3 by blocks", {"weight_block_size": [128]}, "says weight_block_size is [128]; two whole numbers above 0"),
-    ("Qwen 3 by blocks", {"lm_head": True}, "says lm_head is True, which is not known here"),
-    ("Llama by rows", {"format": "pack-quantized"}, "says format is pack-quantized; with float-quantized"),
+    ("Qwen 3 by blocks", {"lm_head": True}, "says lm_head is True, which is not supported"),
+    ("Llama by rows", {"format": "pack-quantized"}, "says format is pack-quantized; only float-quantized"),
     ("Llama by rows", {"config_groups": None}, "says config_groups is None"),
     ("Llama by rows", {"config_groups": {"a": {"weights": {"num_bits": 4, "type": "int"}}}}, "of eight bits, by tensor"),
     ("Llama by rows", {"config_groups": {"a": {"weights": GROUP | {"strategy": "group"}}}}, "by tensor, channel or block"),
     ("Llama by rows", {"transform_config": {"a": 1}}, "says transform_config is {'a': 1}; only {} is supported"),
-    ("StarCoder's heads", {"quant_algo": "NVFP4"}, "says quant_algo is NVFP4; FP8 is done here"),
+    ("StarCoder's heads", {"quant_algo": "NVFP4"}, "says quant_algo is NVFP4; FP8 is supported"),
 ]
 
 

@@ -320,7 +320,7 @@ def changed(name: str, value: torch.Tensor | None) -> Weights:
         (published(), {"n_layer": 3}, "n_layer is 3; its tensors have 2, as wte.weight of (261, 48), wpe.weight of (96, "),
         (published(), {"n_embd": 64}, "says n_embd is 64; its tensors have 48"),
         (published(), {"n_head": "many"}, "has many heads, which do not divide its width of 48"),
-        (published(), {"activation_function": "relu"}, "says activation_function is relu; with gelu_new it is computed"),
+        (published(), {"activation_function": "relu"}, "says activation_function is relu; only gelu_new is supported"),
         (published(), {"model_type": "bert"}, "says model_type is bert"),
     ],
 )  # fmt: skip
@@ -342,7 +342,7 @@ def test_damaged_and_missing_files_are_sentences(tmp_path: Path, capsys: pytest.
     assert "--prompt: has 96 tokens; 1 to 95 can be continued" in said("--prompt", "x" * 96)
     assert "--length: got 0" in said("--length", "0")
     (tmp_path / "config.json").unlink()
-    assert "has 0 heads, which do not divide its width of 48" in (err := said()) and "config.json, which says n_head" in err
+    assert "has 0 heads, which do not divide its width of 48" in (err := said()) and "config.json, which has n_head" in err
     (tmp_path / "config.json").write_text("[]")
     assert "config.json: has no dict" in said()
     (tmp_path / "config.json").write_text('{"n_head": 3')

@@ -371,8 +371,8 @@ def test_a_folder_of_bart_that_is_not_done_is_refused(tmp_path: Path) -> None:
     for change, words in [
         ({"normalize_before": True}, "says normalize_before is True; only False is supported"),
         ({"model_type": "mbart"}, "says normalize_before is False; only True is supported"),
-        ({"share_encoder_decoder_embeddings": False}, "says share_encoder_decoder_embeddings is False; with True it is"),
-        ({"decoder_ffn_dim": 64}, "says decoder_ffn_dim is 64; as many as of the encoder, 48, are done here"),
+        ({"share_encoder_decoder_embeddings": False}, "says share_encoder_decoder_embeddings is False; only True"),
+        ({"decoder_ffn_dim": 64}, "says decoder_ffn_dim is 64; it must equal the encoder's, 48"),
         ({"forced_bos_token_id": 77}, "says forced_bos_token_id is 77; a number of the 40 tokens is needed"),
     ]:
         write_folder(tmp_path, BART | change, None)
@@ -565,7 +565,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"decoder_start_token_id": None}, "says decoder_start_token_id is [None]"),
     ({"eos_token_id": [1, "a"]}, "says eos_token_id is [1, 'a']"),
     ({"num_heads": 0}, "says num_heads is 0; a whole number above 0 is needed"),
-    ({"local_radius": 127}, "says local_radius is 127, which is not known here"),
+    ({"local_radius": 127}, "says local_radius is 127, which is not supported"),
     ({"vocab_size": 9}, "has 35 tokens such as"),
 ]
 

@@ -485,15 +485,15 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path: Path, capsys: pyt
 # ---- what is refused ----
 CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "t5"}, "says model_type is 't5'; whisper is run"),
-    ({"decoder_ffn_dim": 64}, "says decoder_ffn_dim is 64; as many as of the encoder, 48, are done here"),
-    ({"decoder_attention_heads": 2}, "says decoder_attention_heads is 2; as many as of the encoder, 4"),
+    ({"decoder_ffn_dim": 64}, "says decoder_ffn_dim is 64; it must equal the encoder's, 48"),
+    ({"decoder_attention_heads": 2}, "says decoder_attention_heads is 2; it must equal the encoder's, 4"),
     ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "they must divide d_model, 32"),
     ({"activation_function": "mish"}, "says activation_function is mish"),
     ({"scale_embedding": True}, "says scale_embedding is True; only False is supported"),
     ({"eos_token_id": 264}, "says eos_token_id is 264; a number of the 264 tokens is needed"),
     ({"vocab_size": 9000}, "has vectors of 9,000 tokens, and the vocabulary has 315"),
     ({"suppress_tokens": "all"}, "suppress_tokens is all; a list of numbers of tokens is needed"),
-    ({"cross_layers": 2}, "says cross_layers is 2, which is not known here"),
+    ({"cross_layers": 2}, "says cross_layers is 2, which is not supported"),
     ({"vocab_size": 100, "eos_token_id": 9}, "the network 100 vectors"),
 ]
 

@@ -66,7 +66,7 @@ ALREADY = "which an earlier node made already."
         (HEAD + " { y = Add(x) }", "onnx.load: node 0 (Add) has 1 inputs; Add takes 2 to 2."),
         (HEAD + " { y, z = Neg(x) }", "onnx.load: node 0 (Neg) has 2 outputs; Neg has 1 to 1."),
         (HEAD + " { y = Add(, x) }", "onnx.load: node 0 (Add) leaves out the input 'A', which Add needs."),
-        (HEAD + " { y = Neg <k = 1> (x) }", "onnx.load: node 0 (Neg) has an attribute 'k', which Neg has not."),
+        (HEAD + " { y = Neg <k = 1> (x) }", "onnx.load: node 0 (Neg) has an attribute 'k', which Neg does not define."),
         (HEAD + " { y = Elu <alpha = 1> (x) }", "onnx.load: node 0 (Elu): attribute 'alpha' must be of type FLOAT."),
         (HEAD + " { y = Cast (x) }", "onnx.load: node 0 (Cast) lacks the attribute 'to'."),
         (
@@ -193,7 +193,7 @@ def test_external_data_are_read_from_the_folder_of_the_model(folder: Path) -> No
         ({"location": "up/secret.bin"}, "which links to outside the model's folder."),
         ({"location": "none.bin"}, "where no file is."),
         ({"location": "."}, "where no file is."),
-        ({"location": "w.bin", "offset": "8"}, "lies at bytes 8 to 16 of w.bin, which has 12."),
+        ({"location": "w.bin", "offset": "8"}, "is at bytes 8 to 16 of w.bin, which has 12."),
         ({"location": "w.bin", "offset": "-1"}, "has external data with offset '-1'; that must be a count of bytes."),
         ({"location": "w.bin", "length": "12"}, "which is 8 bytes; its external data have length 12."),
         ({"location": "w.bin", "offset": "9" * 30}, "that must be a count of bytes."),

@@ -116,7 +116,7 @@ def test_work_counts_what_lies_between() -> None:
 def test_sequences_have_as_many_pieces_as_can_be_made() -> None:
     text = """net () => (y) <int32[1] one = {1}, int64[1] shape = {1099511627776}, int64 k = {2}>
     { e = Expand(one, shape)  s = SplitToSequence(e, k)  y = SequenceLength(s) }"""
-    expected = "1099511627776 elements by 2 are not 1 to 65536 pieces."
+    expected = "1099511627776 elements by 2 must be 1 to 65536 pieces."
     assert fact_of(data(text)) == f"onnx: node 1 (SplitToSequence): SplitToSequence: {expected}"
 
 

@@ -320,7 +320,7 @@ def test_a_wrong_word_is_refused(words: list[str], message: str, capsys: pytest.
 
 def test_the_other_ladders_have_lengths(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ladder", "gemm", "--size", "small"]) != 0
-    assert "gemm has lengths, not sizes" in capsys.readouterr().err
+    assert "gemm takes a length" in capsys.readouterr().err
 
 
 @pytest.mark.req("F3")

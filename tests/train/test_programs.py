@@ -246,7 +246,7 @@ def test_what_differs_from_the_steps_before_is_said(
     ]  # fmt: skip
     words[words.index("--steps") + 1] = "12"
     assert cli.main(words) == 1
-    assert "the training has made 16 steps, 12 are asked for." in capsys.readouterr().err
+    assert "the training has made 16 steps, 12 are requested." in capsys.readouterr().err
 
 
 def _arrays(state: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:

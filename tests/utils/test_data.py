@@ -141,13 +141,13 @@ def test_parts_of_a_data_set(lengths: list[Any]) -> None:
 
 WRONG = [
     (lambda: data.DataLoader([1], batch_size=0), ArgumentError, "batch_size must be a positive integer or None, got 0"),
-    (lambda: data.DataLoader([1], shuffle=True, sampler=[0]), ArgumentError, "shuffle=True makes a sampler"),
+    (lambda: data.DataLoader([1], shuffle=True, sampler=[0]), ArgumentError, "give one of shuffle=True and a sampler"),
     (lambda: data.DataLoader(Count(1), shuffle=True), ArgumentError, "an IterableDataset defines its order"),
     (lambda: data.DataLoader([1], batch_size=2, batch_sampler=[[0]]), ArgumentError, "a batch_sampler excludes batch_size"),
     (lambda: data.DataLoader([1], batch_size=None, drop_last=True), ArgumentError, "batch_size=None makes none"),
     (lambda: data.TensorDataset(), ArgumentError, "needs at least one tensor"),
     (lambda: data.TensorDataset(pg.ones(2), pg.ones(3)), ShapeError, r"\(2,\), \(3,\) have no common number of rows"),
-    (lambda: data.StackDataset([1], [1, 2]), ArgumentError, r"the lengths \[1, 2\]"),
+    (lambda: data.StackDataset([1], [1, 2]), ArgumentError, r"lengths \[1, 2\]"),
     (lambda: data.StackDataset([1], x=[1]), ArgumentError, "all of them with names or all without"),
     (lambda: data.ConcatDataset([]), ArgumentError, "needs at least one data set"),
     (lambda: data.ConcatDataset([[1], 2]), ArgumentError, "ConcatDataset: a data set must have a length, got int 2"),

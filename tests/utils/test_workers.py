@@ -261,7 +261,7 @@ def test_a_pass_does_not_go_on_in_a_child() -> None:
             multiprocessing.util._exit_function()  # type: ignore[attr-defined]  # as at exit, which leaves them alone
             list(batches)
         except WorkerError as error:
-            code = 7 if "another process" in error.fact else 2
+            code = 7 if "the process that forked" in error.fact else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
