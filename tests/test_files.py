@@ -70,10 +70,10 @@ def in_a_device(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
-        (in_a_pipe, "no regular file"),
+        (in_a_pipe, "not a regular file"),
         (in_a_folder, "a folder"),
-        (in_a_circle, "no regular file"),
-        (in_a_device, "no regular file"),
+        (in_a_circle, "not a regular file"),
+        (in_a_device, "not a regular file"),
     ],
 )
 def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], None], kind: str) -> None:
