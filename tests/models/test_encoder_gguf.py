@@ -72,7 +72,7 @@ def test_the_command_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "abc  |  a bij" in capsys.readouterr().out
     write_file(path, "bert", said, drawn(said), pooling_type=0)
     assert cli.main(["embed", "abc", "a bij", "--model", str(path)]) == 1
-    assert "does not say how vectors are made" in capsys.readouterr().err
+    assert "does not say how vectors are pooled" in capsys.readouterr().err
     assert cli.main(["embed", "abc", "a bij", "--model", str(path), "--pooling", "max"]) == 0
 
 
@@ -117,7 +117,7 @@ def test_a_decoder_makes_vectors_of_its_last_token(tmp_path: Path, capsys: pytes
     assert "abc  |  a bij" in capsys.readouterr().out
     write_decoder(path, said, weights, add_end=False)
     assert cli.main(["embed", "abc", "a bij", "--model", str(path)]) == 1
-    assert "does not say how vectors are made" in capsys.readouterr().err
+    assert "does not say how vectors are pooled" in capsys.readouterr().err
     assert read_embedder_file(path, "mean").numbers("a") == [97]
 
 

@@ -359,7 +359,7 @@ def test_damaged_and_missing_files_are_sentences(tmp_path: Path, capsys: pytest.
     path.write_bytes(whole[: len(whole) // 2])
     assert f"it is cut short: it has {len(whole) // 2:,} of {len(whole):,} bytes" in said()
     path.unlink()
-    assert "model.safetensors: is not there" in (err := said()) and "--weights names a file or folder with GPT-2" in err
+    assert "model.safetensors: does not exist" in (err := said()) and "--weights names a file or folder with GPT-2" in err
 
 
 @pytest.mark.parametrize(
