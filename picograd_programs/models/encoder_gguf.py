@@ -55,7 +55,7 @@ def read_embedder_file(path: Path, pooling: str = "") -> Embedder:
         config, said = (None, file.metadata.get(f"{name}.pooling_type")) if name in IN_GGUF else encoder_config_of(file)
         pool = pooling or (POOLING.get(said) if isinstance(said, int) else None)
         if pool is None:
-            raise DataError("does not say how vectors are pooled.", f"--pooling chooses one: {', '.join(POOLS)}.")
+            raise DataError("does not say how vectors are pooled.", f"--pooling says it: {', '.join(POOLS)}.")
         manner = Manner((pool,), (layer_of("Normalize", Path()),), LONGEST)
         if config is None:
             return Embedder(Decoder(config_of(file, LONGEST), tensors_in(file)), words_of_file(file.metadata), manner)
