@@ -48,7 +48,7 @@ def test_a_program_that_is_right_has_nothing_to_look_for(tmp_path: Path, capsys:
 
 
 def test_a_missing_program_is_said(tmp_path: Path) -> None:
-    with pytest.raises(pg.DataError, match="there is no such program"):
+    with pytest.raises(pg.DataError, match="this program does not exist"):
         bisect_script(BisectConfig(tmp_path / "none.py"))
 
 
