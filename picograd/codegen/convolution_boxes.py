@@ -192,7 +192,7 @@ class Boxes(Record, dict=True):
     @cached_property
     def channels(self) -> int:
         """Input channels of a box of K: one, unless the box has all taps. Depends on the shapes of one image only."""
-        if self.taps != self.windows.taps:
+        if any(part < longest(length) for part, length in zip(self.taps, self.windows.taps)):
             return 1
         most = min(BLOCK_K_MAX // prod(self.taps), STAGED_ELEMENTS_MAX // prod(self.span))
         return most_alike(self.windows.channels, max(1, most))
@@ -330,20 +330,22 @@ class Unit:
         each = zip(boxes.windows.places(self.first, block.taps), arg.padding)
         tops = [subtract(place, before) for place, (before, _) in each]
         zero, numel_of_image = const(0, boxes.dtype), prod(boxes.staged[1:])
-        length: Dim = boxes.span[-1]
+        # A box at the end of K has fewer taps, and reads less.
+        taps = zip(boxes.span, boxes.taps, block.num_taps, arg.dilation)
+        span = [subtract(n, mul(subtract(most, there), apart)) for n, most, there, apart in taps]
         if not boxes.is_whole and prod(boxes.positions[:-1]) == 1:  # as far as tiles reach
             beyond = boxes.span[-1] - boxes.positions[-1] * arg.stride[-1]
-            length = add(mul(mul(self.num_tiles, boxes.tile.rows), arg.stride[-1]), beyond)
+            span[-1] = add(mul(mul(self.num_tiles, boxes.tile.rows), arg.stride[-1]), beyond)
 
         def copy(at: list[Dim]) -> None:
             image, c, *outer = at
-            with build.loop(ceildiv(length, lanes), AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+            with build.loop(ceildiv(span[-1], lanes), AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
                 place = [*outer, add(mul(vector, lanes), lane)]
                 channel = add(mul(self.group, boxes.windows.channels), add(block.channel, c))
                 value = padded(source, add(self.first_image, image), channel, [add(top, i) for top, i in zip(tops, place)])
                 build.store(memory, flatten((image, c, *place), boxes.staged), cast(value, boxes.dtype))
 
-        nested(build, [self.images, block.num_channels, *boxes.span[:-1]], [], copy)
+        nested(build, [self.images, block.num_channels, *span[:-1]], [], copy)
         there = mul(self.images, numel_of_image)
         left = subtract(boxes.staged[0] * numel_of_image, there)
         along(build, there, left, lanes, lambda i: build.store(memory, i, zero))

@@ -93,7 +93,9 @@ def along(
     build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None],
     before: Callable[[Dim], None] | None = None, rest: Dim = 0,
 ) -> None:  # fmt: skip
-    """Runs `body` for start .. start + count: whole vectors, `before` before each, then the remainder one by one.
+    """Runs `body` for start .. start + count: whole vectors, `before` before each, then the remainder.
+
+    A remainder that only a run knows takes some lanes of a vector; else it is done one by one, in less code.
 
     Args:
       rest:  number of remaining elements if they are done in vectors of half the lanes, a quarter, ...; 0: one by one
@@ -109,14 +111,25 @@ def along(
     left, place = subtract(count, mul(whole, lanes)), add(start, mul(whole, lanes))
     if left == 0:
         return
-    if rest == 0:
+    if lanes > 1 and not isinstance(left, int):
+        with some_lanes(build, left, lanes) as lane:
+            body(add(place, lane))
+    elif rest == 0:
         with build.loop(left, AxisKind.LOOP) as index:
             body(add(place, index))
-    elif isinstance(rest, int):
-        with build.loop(minimum(floordiv(left, rest), 1), AxisKind.LOOP) as once:  # 0 or 1 times
-            in_smaller_vectors(build, add(place, mul(once, rest)), rest, lanes, lambda index, _: body(index))
     else:
-        in_smaller_vectors(build, place, left, lanes, lambda index, _: body(index))
+        in_smaller_vectors(build, place, rest, lanes, lambda index, _: body(index))
+
+
+@contextmanager
+def some_lanes(build: Builder, count: Dim, lanes: int) -> Iterator[Op]:
+    """Opens a vector of which only the first `count` lanes run; none at all if the count is 0."""
+    with (
+        build.loop(minimum(count, 1), AxisKind.LOOP),
+        build.loop(lanes, AxisKind.VECTOR) as lane,
+        build.when(less(lane, count)),
+    ):
+        yield lane
 
 
 def in_smaller_vectors(build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim, int], None]) -> None:

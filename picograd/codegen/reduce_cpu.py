@@ -32,6 +32,7 @@ from picograd.codegen.loops import (
     longest,
     nested,
     rest_in_vectors,
+    some_lanes,
     vector_lanes,
 )
 from picograd.codegen.reduce import (
@@ -221,6 +222,9 @@ def _strip(rows: Rows, at: Sequence[Dim], start: Dim, count: Dim, most: int, bui
             _written_out(rows, [*at, index], build, mod(subtract(index, behind), width), width)
 
         in_smaller_vectors(build, behind, rest, lanes, some)
+    elif lanes > 1 and not isinstance(rest, int):
+        with some_lanes(build, rest, lanes) as lane:
+            _written_out(rows, [*at, add(behind, lane)], build, lane, lanes)
     elif rest != 0:
         with build.loop(rest, AxisKind.LOOP) as index:
             _written_out(rows, [*at, add(behind, index)], build, 0, 1)

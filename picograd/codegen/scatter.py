@@ -75,8 +75,7 @@ def emit_scatter(nest: Nest, context: Context) -> None:
     lanes = 1 if target.is_gpu else vector_lanes([updates], target)
 
     def put_base(positions: list[Dim]) -> None:
-        at = unflatten(positions[0], list(shape))
-        copy.store(out, flatten(at, shape), element_within(base, tuple(at)))
+        copy.store(out, positions[0], element_within(base, unflatten(positions[0], shape)))
 
     each_element(copy, [numel(shape)], lanes, target, put_base)
     if lanes > 1 and index_shape and numel(right) == 1 and _is_computed(anchor):

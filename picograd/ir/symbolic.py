@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import repeat
-from math import gcd
+from itertools import accumulate, islice, repeat
+from math import gcd, lcm
 from operator import attrgetter
 from typing import cast, overload
 
@@ -117,15 +117,18 @@ def _assemble(terms: Terms, constant: int) -> Dim:
         terms = {atom: c for atom, c in terms.items() if c}
     several = len(terms) > 1
     for atom in terms if several else ():
-        if atom.code is not OpCode.MOD:
-            continue
-        factor, divisor = terms[atom], from_op(atom.src[1])
-        if isinstance(divisor, int) and factor * divisor not in terms.values():
-            continue
-        whole, start = affine(mul(mul(floordiv(atom.src[0], divisor), divisor), factor))
-        if start == 0 and whole and all(terms.get(other) == c for other, c in whole.items()):
-            rest = {other: c for other, c in terms.items() if other is not atom and other not in whole}
-            return add(_assemble(rest, constant), mul(atom.src[0], factor))
+        factors = factors_of(atom) if atom.code is OpCode.MUL else [atom]
+        for i, part in enumerate(factors):
+            if part.code is not OpCode.MOD:
+                continue
+            factor, divisor, others = terms[atom], from_op(part.src[1]), factors[:i] + factors[i + 1 :]
+            if isinstance(divisor, int) and factor * divisor not in terms.values():
+                continue
+            times = mul(_product(others), factor) if others else factor
+            whole, start = affine(mul(mul(floordiv(from_op(part.src[0]), divisor), divisor), times))
+            if start == 0 and whole and all(terms.get(other) == c for other, c in whole.items()):
+                rest = {other: c for other, c in terms.items() if other is not atom and other not in whole}
+                return add(_assemble(rest, constant), mul(from_op(part.src[0]), times))
     result: Op | None = None
     ordered: Terms = {}
     for atom in _in_order(terms) if several else terms:
@@ -240,11 +243,14 @@ def bounds(value: Dim) -> Interval:
             ends = [end * coefficient for end in bounds(atom)]
             low, high = low + min(ends), high + max(ends)
         exact = low, high
+        quotients: Terms = {}
         for atom, coefficient in terms.items() if len(terms) > 1 else ():
             divisor = atom.src[1].arg if atom.code is OpCode.IDIV and atom.src[1].code is OpCode.CONST else 0
             if divisor and coefficient % divisor == 0 and is_length(atom):
-                least, greatest = _bounds_apart(value, atom, coefficient, divisor)
-                exact = max(exact[0], least), min(exact[1], greatest)
+                quotients[atom] = coefficient
+        for some in [{one: quotients[one]} for one in quotients] + [quotients] * (len(quotients) > 1):
+            least, greatest = _bounds_apart(value, some)
+            exact = max(exact[0], least), min(exact[1], greatest)
     elif value.code in OF_INDICES and value.dtype.is_int:
         exact = from_sources(value, bounds)
         if value.code is OpCode.MIN and exact is not None and value.src[1].code is not OpCode.CONST:
@@ -256,17 +262,19 @@ def bounds(value: Dim) -> Interval:
     return (-LARGE, LARGE) if exact is None else (max(-LARGE, exact[0]), min(LARGE, exact[1]))
 
 
-def _bounds_apart(value: Op, quotient: Op, coefficient: int, divisor: int) -> Interval:
-    """Returns bounds of a sum with x // d * d written as x - x % d, whose x may cancel with another one."""
-    x, times = from_op(quotient.src[0]), coefficient // divisor
-    rest, low = affine(mod(x, divisor))
-    whole, more = affine(add(value, subtract(mul(x, times), mul(quotient, coefficient))))
-    low = high = more - low * times
-    for terms, factor in ((whole, 1), (rest, -times)):
-        for atom, number in terms.items():
-            ends = [end * number * factor for end in bounds(atom)]
-            low, high = low + min(ends), high + max(ends)
-    return low, high
+def _bounds_apart(value: Dim, quotients: Terms) -> Interval:
+    """Returns bounds of a sum with each x // d * d written as x - x % d, whose x may cancel with another one."""
+    low = high = 0
+    for quotient, coefficient in quotients.items():
+        x, divisor = from_op(quotient.src[0]), int(quotient.src[1].arg)
+        value = add(value, subtract(mul(x, coefficient // divisor), mul(quotient, coefficient)))
+        ends = [end * (coefficient // -divisor) for end in bounds(mod(x, divisor))]
+        low, high = low + min(ends), high + max(ends)
+    terms, constant = affine(value)
+    for atom, coefficient in terms.items():
+        ends = [end * coefficient for end in bounds(atom)]
+        low, high = low + min(ends), high + max(ends)
+    return low + constant, high + constant
 
 
 # Nothing is known of other Ops in an index, such as a LOAD or a WHERE: an expression may be deep.
@@ -378,7 +386,41 @@ def _fits(rest: Dim, high: int, divisor: Dim) -> bool:
         return high < divisor
     if isinstance(rest, Op) and rest.code is OpCode.RANGE and rest.src[0] is divisor:
         return True
-    return bounds(subtract(divisor, rest))[0] > 0
+    return bounds(_at_most(subtract(rest, divisor)))[1] < 0
+
+
+def _at_most(value: Dim) -> Dim:
+    """Returns an expression that is never below a value: with RANGEs of symbolic extent at an end, one side of each MIN.
+
+    Intervals alone lose what an extent and the rest have in common: 2 i + 1 < n for i < n // 2.
+    """
+    parts = [factors_of(atom) if atom.code is OpCode.MUL else [atom] for atom in affine(value)[0]]
+    indices = [op for factors in parts for op in factors if op.code is OpCode.RANGE and op.src[0].code is not OpCode.CONST]
+    for index in dict.fromkeys(indices):
+        slope = _factor_of(index, value)
+        least, greatest = bounds(slope)
+        if least >= 0 or greatest <= 0:
+            last = plus(from_op(index.src[0]), -1) if least >= 0 else 0
+            value = add(value, mul(slope, subtract(last, index)))
+    for atom, factor in affine(value)[0].items():
+        if atom.code is OpCode.MIN and factor > 0:
+            value = min((add(value, mul(subtract(from_op(one), atom), factor)) for one in atom.src), key=_greatest)
+    return value
+
+
+def _factor_of(index: Op, value: Dim) -> Dim:
+    """Returns what an index is multiplied by in a sum, where it stands in products that have it once."""
+    found: list[tuple[Dim, int]] = []
+    for atom, factor in affine(value)[0].items():
+        factors = factors_of(atom)
+        if factors.count(index) == 1:
+            others = [other for other in factors if other is not index]
+            found.append((_product(others) if others else 1, factor))
+    return weighted_sum(found)
+
+
+def _greatest(value: Dim) -> int:
+    return bounds(value)[1]
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
@@ -390,10 +432,17 @@ def minimum(a: Dim, b: Dim) -> Dim:
     if bounds(b)[1] <= bounds(a)[0]:
         return b
     if isinstance(a, Op) and isinstance(b, Op):
-        low, high = bounds(subtract(a, b))
+        low, high = bounds(subtract(*_without_quotients(a, b)))
         if low >= 0 or high <= 0:
             return a if high <= 0 else b
     return Op(OpCode.MIN, dtypes.int64, (to_op(a), to_op(b)))
+
+
+def _without_quotients(*values: Dim) -> list[Dim]:
+    """Returns values times the divisors of their terms, so that n // 2 and (n + 1) // 2 can be compared."""
+    terms = [atom for value in values for atom in affine(value)[0] if atom.code is OpCode.IDIV and is_length(atom)]
+    divisors = [int(atom.src[1].arg) for atom in terms if atom.src[1].code is OpCode.CONST]
+    return [mul(value, max(1, lcm(*divisors))) for value in values]
 
 
 @overload
@@ -427,8 +476,9 @@ def at_least_0(value: Dim) -> Dim:
 
 def less(a: Dim, b: Dim) -> bool | Op:
     """Returns a < b, decided now if the bounds allow it."""
-    low, high = bounds(subtract(a, b))
-    if high < 0:
+    difference = subtract(a, b)
+    low, high = bounds(difference)
+    if high < 0 or (isinstance(difference, Op) and bounds(_at_most(difference))[1] < 0):
         return True
     if low >= 0:
         return False
@@ -616,16 +666,34 @@ def unflatten(position: Dim, shape: Sequence[Dim]) -> Coords:
 def reshape_coords(coords: Coords, new: Shape, old: Shape) -> Coords:
     """Returns the coordinates in shape `old` of element `coords` of shape `new`.
 
-    Axes of length 1 are left out of the arithmetic, so that only axes that really split or merge need a division.
+    Only axes that really split or merge need a division: those of length 1 are left out of the arithmetic, and of
+    (n, h, w) and (n, h w) the last two are flattened alone.
     """
-    kept_old = tuple(dim for dim in old if dim != 1)
-    kept_new = [(coord, dim) for coord, dim in zip(coords, new) if dim != 1]
-    if kept_old == tuple(dim for _, dim in kept_new):
-        values = iter([coord for coord, _ in kept_new])
-    else:
-        position = flatten([coord for coord, _ in kept_new], tuple(dim for _, dim in kept_new))
-        values = iter(unflatten(position, kept_old))
+    kept = iter([coord for coord, dim in zip(coords, new) if dim != 1])
+    found: list[Dim] = []
+    for before, after in _runs(tuple(dim for dim in new if dim != 1), tuple(dim for dim in old if dim != 1)):
+        own = list(islice(kept, len(before)))
+        found += own if before == after else unflatten(flatten(own, before), after)
+    values = iter(found)
     return tuple(0 if dim == 1 else next(values) for dim in old)
+
+
+@lru_cache(maxsize=1024)
+def _runs(new: Shape, old: Shape) -> list[tuple[Shape, Shape]]:
+    """Returns two shapes of equally many elements in the shortest runs of axes with equally many.
+
+    >>> _runs((2, 3, 20), (6, 4, 5))
+    [((2, 3), (6,)), ((20,), (4, 5))]
+    """
+    ends = {product: end for end, product in enumerate(accumulate(new, mul), 1)}
+    found: list[tuple[Shape, Shape]] = []
+    first, own = 0, 0
+    for end, product in enumerate(accumulate(old, mul), 1):
+        if ends.get(product, 0) > first:
+            found.append((new[first : ends[product]], old[own:end]))
+            first, own = ends[product], end
+    rest = new[first:], old[own:]
+    return found if rest == ((), ()) else [*found, rest]
 
 
 def move(op: Op, coords: Coords) -> tuple[Coords, Op | bool]:

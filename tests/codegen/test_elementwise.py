@@ -14,11 +14,11 @@ from picograd.codegen import elementwise
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.engine.plan import parametrize, template
-from picograd.ir.build import unary
+from picograd.ir.build import expand, unary, where
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import Shape
-from picograd.ir.statements import For, If, Let, Load, Statement, Store, lanes_of
+from picograd.ir.statements import For, If, Let, Load, Statement, Store, lanes_of, walk
 from picograd.nn.functional import pad
 from picograd.road import create_schedule, lower, schedule_graphs, simplify
 from tests.codegen.test_reduce_cpu import all_of
@@ -172,3 +172,25 @@ def test_what_rows_share_is_computed_once_for_some(target: Target) -> None:
     one = statements(4, 1, 64)
     assert statements(4, 8, 64) < 2 * one and 2 * one < statements(4, 16, 64) < 4 * one
     assert statements(1, 3, 64) > 2 * one / 4 and statements(1, 16, 64) < 7 * one / 4
+
+
+# ---- rows whose length a run tells ----
+@pytest.mark.parametrize("length", [1, 7, 8, 15, 16, 17, 31])
+def test_the_rest_of_a_row_of_symbolic_length_takes_some_lanes(length: int, rng: np.random.Generator) -> None:
+    n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 40))
+    x, flags = Op(OpCode.PARAM, dtypes.float32, (), (0, (3, n))), Op(OpCode.PARAM, dtypes.bool_, (), (1, (1, n)))
+    inputs = {x: rng.standard_normal((3, length), np.float32), flags: rng.random((1, length)) < 0.5}
+    roots = [where(expand(flags, x.shape), x * x, x), x * 2.0]
+    check_same_meaning(roots, inputs, targets=CPU_TARGETS, variables={"n": length})
+    (item,) = create_schedule(roots).items
+    for target in CPU_TARGETS[1:]:
+        stores = [one for one in walk(lower(item.kernel, target).phases[0]) if isinstance(one, Store)]
+        assert all(lanes_of(one.value) > 1 for one in stores), "none is computed alone"
+
+
+def test_places_of_lanes_that_do_not_run_are_not_checked() -> None:
+    """Such a lane reads 0, and 0 - 10 is no place of a table of five."""
+    table = Tensor(np.arange(5.0, dtype=np.float32))
+    for length in (17, 19, 23, 21, 18, 30):
+        index = np.arange(10, 10 + length) % 5 + 10
+        assert table[Tensor(index) - 10].numpy().tolist() == list(map(float, index - 10))

@@ -17,6 +17,7 @@ from picograd.ir.symbolic import (
     affine,
     both,
     bounds,
+    flatten,
     floordiv,
     forget_sums,
     from_op,
@@ -24,8 +25,10 @@ from picograd.ir.symbolic import (
     minimum,
     mod,
     mul,
+    reshape_coords,
     subtract,
     to_op,
+    unflatten,
     with_values,
 )
 
@@ -254,6 +257,40 @@ def test_less_is_decided_where_bounds_allow() -> None:
     assert less(4, R) is False
     assert isinstance(less(R, 4), Op)
     assert less(K, N) is True or isinstance(less(K, N), Op)
+
+
+H, W = (Op(OpCode.VARIABLE, dtypes.int64, (), (name, 8, 63)) for name in "hw")
+
+
+def test_less_knows_where_an_index_ends_whose_extent_is_a_length() -> None:
+    row, column = loop(3, H), loop(4, W)
+    assert less(add(mul(row, W), column), mul(H, W)) is True
+    window = loop(5, floordiv(subtract(W, 1), 2))  # of three elements, two apart
+    assert less(add(mul(window, 2), 2), W) is True
+    assert isinstance(less(add(mul(window, 2), 3), W), Op)
+    longer = add(W, minimum(subtract(H, W), 0))
+    assert less(loop(6, longer), W) is True and less(loop(6, longer), H) is True, "either side of a minimum"
+
+
+def test_quotients_of_one_length_are_compared() -> None:
+    assert minimum(floordiv(W, 2), floordiv(add(W, 1), 2)) is floordiv(W, 2)
+    assert minimum(floordiv(add(W, 4), 4), floordiv(add(W, 1), 2)) is floordiv(add(W, 4), 4)
+    assert minimum(floordiv(W, 2), floordiv(add(W, 9), 3)).code is OpCode.MIN, "W // 2 is less up to 17"
+
+
+def test_only_axes_that_split_or_merge_are_divided() -> None:
+    rows, columns = add(H, -1), floordiv(add(W, 1), 2)
+    at = (loop(3, 2), loop(4, 3), loop(5, rows), loop(6, columns))
+    together = reshape_coords(at, (2, 3, rows, columns), (2, 3, mul(rows, columns)))
+    assert together[:2] == at[:2] and together[2] is add(mul(at[2], columns), at[3])
+    assert reshape_coords(at, (2, 3, rows, columns), (6, rows, 1, columns)) == (add(mul(at[0], 3), at[1]), at[2], 0, at[3])
+    assert reshape_coords((0, 0), (0, 5), (0, 7)) == (0, 0)
+
+
+@pytest.mark.parametrize("last", [mul(H, W), mul(add(mul(H, 2), 1), add(W, -1))], ids=["a product", "sums"])
+def test_coordinates_of_three_axes_join_again(last: Dim) -> None:
+    place = loop(3, mul(last, 12))
+    assert flatten(unflatten(place, (4, 3, last)), (4, 3, last)) is place
 
 
 def test_both_drops_what_is_certain() -> None:

@@ -677,9 +677,9 @@ class Known(Sums):
         if factor is None:
             return
         low, high = self._interval_of(factor)
-        if low < 0 < high:
+        is_positive = low >= 0 or (high > 0 and self._least_of(factor, 0) >= 0)
+        if not is_positive and high > 0 and self._least_of(times(factor, {(): -1}), 0) < 0:
             return
-        is_positive = low >= 0
         facts = atom.lows if is_positive else atom.highs
         yield from self._combined(terms, factor, facts, last, enough)
         if atom.one_of and (len(atom.one_of) == 1 or not facts):

@@ -24,7 +24,7 @@ from picograd.dtype import DType
 from picograd.ir.build import bitcast
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.statements import Check, For, If, Let, Load, Statement, Store, lanes_of, mapped
+from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, lanes_of, mapped
 from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, bounds, from_op, plus, to_op, with_values, without
 from picograd.record import replace
 
@@ -43,20 +43,6 @@ def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[
     work = _Linearizer(statements, numbers)
     work.run(statements)
     return tuple(work.scopes[0].statements)
-
-
-def _stored_in(body: Sequence[Statement], found: dict[int, frozenset[Op]]) -> frozenset[Op]:
-    """Returns the memory that is stored to; `found` receives, for each For and If (by id), that of its body."""
-    stored: set[Op] = set()
-    for statement in body:
-        if statement.orders:
-            stored.add(BARRIER)
-        elif statement.writes:
-            stored.add(getattr(statement, statement.writes))
-        elif isinstance(statement, For | If):
-            found[id(statement)] = inner = _stored_in(statement.body, found)
-            stored |= inner
-    return frozenset(stored)
 
 
 NOTHING: frozenset[Op] = frozenset()
@@ -96,6 +82,8 @@ class _Linearizer:
         self.addresses: dict[Op, tuple[Split, int] | None] = {}  # index -> `first_address`
         self.numbers = numbers
         self.vector: Op | None = None  # the open VECTOR loop's RANGE
+        self.mask: Op | None = None  # the lanes for which the body of an If runs
+        self.of_lanes: set[Op] = set()  # memory made in such a body: lanes that do not run may write to it
 
     # ---- statements ----
     def run(self, statements: Sequence[Statement]) -> None:
@@ -114,6 +102,10 @@ class _Linearizer:
             elif isinstance(statement, Let | Check):
                 raise AssertionError(f"linearize: {statement} is a statement of the linear form already")
             else:
+                has_effect = statement.writes or statement.orders
+                assert self.mask is None or not has_effect, f"linearize: {statement} stands in a condition of lanes"
+                if self.mask is not None and isinstance(statement, Alloc):
+                    self.of_lanes.add(statement.memory)
                 written = mapped(statement, self.first_element, self.value_here)
                 var: Op | None = getattr(statement, "var", None)
                 if var is not None:
@@ -152,9 +144,16 @@ class _Linearizer:
             self.scopes[-1].statements.append(For(index, body))
 
     def run_if(self, branch: If) -> None:
-        condition = self.value_here(branch.condition)
+        """Writes an If; where its condition differs from lane to lane, it becomes one of each load and store."""
+        condition, outer = self.value_here(branch.condition), self.mask
+        if lanes_of(condition) > 1:
+            self.mask = self.both(condition, outer)
         body = self.inside(branch.body, self.stored_in[id(branch)], True, True, None)
-        self.scopes[-1].statements.append(If(condition, body))
+        self.scopes[-1].statements += (If(condition, body),) if self.mask is outer else body
+        self.mask = outer
+
+    def both(self, condition: Op, other: Op | None) -> Op:
+        return condition if other is None else self.value(Op(OpCode.AND, dtypes.bool_, (condition, other)))
 
     def inside(
         self, body: Sequence[Statement], stored: frozenset[Op], conditional: bool, may_be_skipped: bool, index: Op | None
@@ -177,6 +176,9 @@ class _Linearizer:
         index, lanes = self.address_here(store.index)
         lanes = max(lanes, lanes_of(value), 1)
         valid = None if store.valid is None else self.value_here(store.valid)
+        if self.mask is not None and store.memory not in self.of_lanes:
+            assert lanes > 1, f"linearize: {store} stores one element in some lanes"
+            valid = self.mask if valid is None else self.both(valid, self.mask)
         value = value if lanes == 1 else self.splat(value, lanes)
         self.scopes[-1].statements.append(Store(store.memory, index, value, valid))
         self.forget_loads(store.memory)
@@ -259,6 +261,8 @@ class _Linearizer:
         inside = Op(OpCode.CMPLT, dtypes.bool_, tuple(unsigned))  # a negative index is a large unsigned one
         value = self.value(index)
         holds = self.splat(self.value(inside), lanes_of(value))
+        if self.mask is not None and lanes_of(value) > 1:
+            holds = self.value(Op(OpCode.WHERE, dtypes.bool_, (self.mask, holds, const(True, dtypes.bool_))))
         depth = self.place(holds, value)
         depth = max([depth, *(i for i, scope in enumerate(self.scopes) if scope.may_be_skipped)])
         self.scopes[depth].statements.append(Check(holds, value, number))
@@ -319,6 +323,8 @@ class _Linearizer:
         """Returns the Load of an address, (first index, lanes), whose condition is named here."""
         where, lanes = address
         condition = None if valid is None else self.value_here(valid)
+        if self.mask is not None and lanes > 1 and memory not in self.of_lanes:
+            condition = self.mask if condition is None else self.both(condition, self.mask)
         if condition is not None and lanes_of(condition) > lanes:  # one element, wanted by some lanes
             lanes = lanes_of(condition)
             where = self.splat(where, lanes)
@@ -383,12 +389,6 @@ class _Linearizer:
             seen.add(here)
             stack.extend(here.src)
         return False
-
-
-@lru_cache(4096)
-def _var(dtype: DType, number: int, lanes: int) -> Op:
-    """Returns the VAR of a number; those of one Program serve the next, so that most need not be made."""
-    return Op(OpCode.VAR, dtype, (), (f"v{number}", lanes))
 
 
 # ---- copies of an unrolled body ----
@@ -511,3 +511,24 @@ class Copies:
                     found = own if found <= own else found | own
             known[here] = found | {here} if here.code in ATOMS else found
         return known[op]
+
+
+# ---- names and stores ----
+@lru_cache(4096)
+def _var(dtype: DType, number: int, lanes: int) -> Op:
+    """Returns the VAR of a number; those of one Program serve the next, so that most need not be made."""
+    return Op(OpCode.VAR, dtype, (), (f"v{number}", lanes))
+
+
+def _stored_in(body: Sequence[Statement], found: dict[int, frozenset[Op]]) -> frozenset[Op]:
+    """Returns the memory that is stored to; `found` receives, for each For and If (by id), that of its body."""
+    stored: set[Op] = set()
+    for statement in body:
+        if statement.orders:
+            stored.add(BARRIER)
+        elif statement.writes:
+            stored.add(getattr(statement, statement.writes))
+        elif isinstance(statement, For | If):
+            found[id(statement)] = inner = _stored_in(statement.body, found)
+            stored |= inner
+    return frozenset(stored)

@@ -43,7 +43,7 @@ from picograd.ir.build import (
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import ConvArg, numel
+from picograd.ir.shape import ConvArg, numel, of_numbers
 from picograd.ir.symbolic import add, bounds, mul, subtract
 from picograd.ir.symbolic import floordiv as quotient
 from picograd.ir.symbolic import mod as remainder
@@ -404,8 +404,10 @@ def _read(x: Op, index: Op, greatest: Op) -> tuple[Op, Op]:
     """
     value = greatest
     if x.needs_grad:
-        images, flat = (*x.shape[:2], numel(x.shape[2:])), (*x.shape[:2], numel(index.shape[2:]))
-        value = reshape(gather(reshape(x, images), reshape(index, flat), 2, 2), index.shape)
+        # Blocks of updates are longest along one axis; but lengths that only a run tells would be divided by.
+        flat = (*x.shape[:2], numel(index.shape[2:])) if of_numbers(index.shape) else index.shape
+        images = reshape(x, (*x.shape[:2], numel(x.shape[2:])))
+        value = reshape(gather(images, reshape(index, flat), 2, 2), index.shape)
     return Op(OpCode.CONTIGUOUS, value.dtype, (value,)), index
 
 

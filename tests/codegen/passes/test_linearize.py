@@ -12,7 +12,7 @@ from picograd.codegen.passes.linearize import linearize
 from picograd.ir.build import cast, compare, expand, iota, permute, reshape
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.statements import Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import add, floordiv, to_op
 from tests.cpu_programs import loop_range, memory, param
 from tests.same_meaning import check_same_meaning
@@ -151,3 +151,23 @@ def test_the_index_of_a_loop_is_a_value(length: int) -> None:
     column = expand(reshape(iota(length), (length, 1)), (length, 3))
     for root in (iota(length), cast(iota(length), dtypes.float32), column, permute(column, (1, 0))):
         check_same_meaning([root], {})
+
+
+# ---- some lanes ----
+def test_a_condition_of_lanes_is_one_of_each_load_and_store() -> None:
+    lane = Op(OpCode.RANGE, dtypes.int64, (const(8, dtypes.int64),), (5, AxisKind.VECTOR))
+    length = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 0, 8))
+    own = memory("r0", 8, MemorySpace.REGISTER)
+    body = (Alloc(own), put(own, at(P, lane), lane), put(OUT, at(own, lane), lane))
+    condition = Op(OpCode.CMPLT, dtypes.bool_, (lane, length))
+    found = linear(For(lane, (If(condition, body),)))
+    assert not [one for one in found if isinstance(one, If)]
+    has_condition = {one.memory: one.valid is not None for one in found if isinstance(one, Load | Store)}
+    assert has_condition == {P: True, own: False, OUT: True}, "what is made there is nobody else's"
+
+
+def test_what_some_lanes_have_read_is_read_again_behind_them() -> None:
+    lane = Op(OpCode.RANGE, dtypes.int64, (const(8, dtypes.int64),), (5, AxisKind.VECTOR))
+    condition = Op(OpCode.CMPLT, dtypes.bool_, (lane, Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 0, 8))))
+    found = linear(For(lane, (If(condition, (put(OUT, at(P, lane), lane),)), put(Q, at(P, lane), lane))))
+    assert [one.valid is None for one in found if isinstance(one, Load)] == [False, True]
