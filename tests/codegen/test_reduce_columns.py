@@ -13,7 +13,8 @@ from picograd.ir.build import cast, expand, gather, reduce, reshape, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, Let, Load, lanes_of, walk
-from picograd.nn.functions.pooling import mean_of_bins
+from picograd.nn.functions.pooling import max_of_windows, mean_of_bins
+from picograd.nn.functions.windows import pooling_windows
 from picograd.road import create_schedule, lower
 from tests.codegen.test_reduce_cpu import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
@@ -205,3 +206,17 @@ def test_sums_of_chosen_rows_read_them_along_their_elements(shape: tuple[int, ..
         of_table = [load for load in loads if load.memory.arg[0] == 0 and load.memory.code is OpCode.PARAM]
         assert of_table and all(lanes_of(load.index) == 1 for load in of_table)
         assert {lanes_of(load.var) for load in of_table} == {target.vector_bytes // 4}
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_windows_of_symbolic_images_are_proved_and_divide_nothing_for_each_element(ceil_mode: bool) -> None:
+    h, w = (Op(OpCode.VARIABLE, dtypes.int64, (), (name, 32, 63)) for name in "hw")
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (2, 20, h, w)))
+    roots = max_of_windows(x, pooling_windows("max_pool2d", x, (3, 2, 0, 1), ceil_mode))
+    for item in create_schedule([*roots]).kernel_items():
+        program = lower(item.kernel, CPU_TARGETS[-1])
+        named = [one for one in walk(program.phases[0]) if isinstance(one, Let)]
+        divisions = [one.var for one in named if one.value.code in (OpCode.IDIV, OpCode.MOD)]
+        assert program.num_guards == 0 and all(lanes_of(var) == 1 for var in divisions)
+    values = {x: np.random.default_rng(0).standard_normal((2, 20, 37, 44), np.float32)}
+    check_same_meaning([*roots], values, targets=CPU_TARGETS, variables={"h": 37, "w": 44})
