@@ -409,7 +409,7 @@ def _at_most(value: Dim) -> Dim:
 
 
 def _factor_of(index: Op, value: Dim) -> Dim:
-    """Returns what an index is multiplied by in a sum, where it stands in products that have it once."""
+    """Returns the factor of an index in a sum, from the products that have it once."""
     found: list[tuple[Dim, int]] = []
     for atom, factor in affine(value)[0].items():
         factors = factors_of(atom)
