@@ -103,7 +103,7 @@ class _Linearizer:
                 raise AssertionError(f"linearize: {statement} is a statement of the linear form already")
             else:
                 has_effect = statement.writes or statement.orders
-                assert self.mask is None or not has_effect, f"linearize: {statement} stands in a condition of lanes"
+                assert self.mask is None or not has_effect, f"linearize: {statement} is in a condition of lanes"
                 if self.mask is not None and isinstance(statement, Alloc):
                     self.of_lanes.add(statement.memory)
                 written = mapped(statement, self.first_element, self.value_here)
