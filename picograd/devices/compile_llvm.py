@@ -164,6 +164,7 @@ def _without_needless_passes(binding: Any) -> Iterator[None]:
 SHORT_WORK = 1 << 16  # of a launch of the largest length: 10 us at most, 2 us for a product
 # Blends of 16-bit lanes: fast instruction selection fails an assertion of LLVM for them, which ends the process.
 BLENDS_WORDS = re.compile(r" x (?:i8|i16|half|bfloat)>|uitofp <[24] x i32>")
+JOINS_CONDITIONS = re.compile(r"(?:and|or|xor) <8 x i1>")  # they are 16-bit lanes, too, where there are no mask registers
 
 
 def _select_fast_where_short(source: Source, target: Target, module: Any) -> None:
@@ -172,7 +173,10 @@ def _select_fast_where_short(source: Source, target: Target, module: Any) -> Non
     Compiling takes 0.6 of the time, and the bits are the same. The 130 kernels of makemore and a U-Net with such launches
     run in 1.00 of their time, which is mostly calls; register tiles of long launches would take 1.1 to 1.2.
     """
-    if target.is_gpu or "+avx2" in target.features and BLENDS_WORDS.search(source.text):
+    has_words = BLENDS_WORDS.search(source.text)
+    if "-avx512f" in target.features.split(","):
+        has_words = has_words or JOINS_CONDITIONS.search(source.text)
+    if target.is_gpu or ("+avx2" in target.features and has_words):
         return
     for launch in source.launches:
         if greatest(launch.grid) * launch.work <= SHORT_WORK:

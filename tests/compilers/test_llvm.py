@@ -178,6 +178,16 @@ def test_no_blend_of_short_lanes_ends_the_process() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("generation", "num_computed"), [("avx512", 2), ("avx2", 1)])
+def test_joined_conditions_are_not_compiled_in_haste_where_they_are_short_lanes(generation: str, num_computed: int) -> None:
+    computed = "".join(f"  %a{i} = xor i64 %begin, 11\n  store i64 %a{i}, ptr %args, align 8\n" for i in range(2))
+    joined = "  %c = icmp slt <8 x i32> zeroinitializer, splat (i32 1)\n  %d = and <8 x i1> %c, %c\n"
+    text = "define void @f_0(ptr %args, i64 %begin, i64 %end) {\n" + computed + joined + "  ret void\n}\n"
+    target = llvm.processor_target("x86_64-unknown-linux-gnu", *llvm.GENERATIONS[generation])
+    written = llvm.assembly(Source("f", "llvm", text, (), (), (Launch("f_0", 1, 1, 1),)), target)
+    assert written.count("xor") == num_computed
+
+
 def test_an_error_quotes_the_line() -> None:
     with pytest.raises(CompileError, match="ret float") as caught:
         llvm.compile_source(source(TEXT.replace("ret void", "ret float %x", 1)), llvm.host_target())
