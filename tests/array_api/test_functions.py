@@ -52,7 +52,7 @@ def test_asarray_copies_when_it_is_told_to():
     assert xp.asarray(packed).tolist() == [0.0] * 4
     with pytest.raises(BufferError, match="multiple of itemsize"):
         xp.asarray(packed, copy=False)
-    with pytest.raises(SharingError, match="from_dlpack: shape \\(2, 2\\), strides \\(16, 24\\), on CPU has to be copied"):
+    with pytest.raises(SharingError, match="from_dlpack: shape \\(2, 2\\), strides \\(16, 24\\), on CPU must be copied"):
         xp.from_dlpack(np.lib.stride_tricks.as_strided(np.zeros(8), (2, 2), (16, 24)), copy=False)
 
 

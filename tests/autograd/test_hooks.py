@@ -394,7 +394,7 @@ def test_a_function_returns_the_argument_that_it_writes() -> None:
             x.mul_(2)
             return x + 1
 
-    with pytest.raises(pg.JitError, match="forward of Lost writes to argument 0, and does not return it"):
+    with pytest.raises(pg.JitError, match="forward of Lost writes to argument 0 and does not return it"):
         pg.jit(Lost.apply)(pg.ones(2))
     x = pg.ones(2)
     assert Lost.apply(x).tolist() == [3, 3] and x.tolist() == [2, 2]  # as in PyTorch

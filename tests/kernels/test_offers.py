@@ -367,7 +367,7 @@ def test_a_fault_in_an_offered_kernel_is_an_error_that_names_its_line(last_wins:
 
 
 def test_a_kernel_without_an_operation_and_one_that_is_several_kernels_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="names none"):
+    with pytest.raises(ArgumentError, match="only a kernel that implements an operation can be offered"):
         pg.kernel(AVERAGE, average.output, grid=average.grid, inputs=average.inputs).offer(pg.ones(9))
     several = {**OF_ROWS, "implements": lambda x: (x.softmax(1) @ x.T).softmax(1)}
     with pg.kernel(ROWS, **several).offer(pg.ones(4, 4)) as offer, pytest.raises(ArgumentError, match="is 3 kernels"):

@@ -236,7 +236,7 @@ def test_a_file_may_say_that_angles_are_slower() -> None:
         ("gemma3.attention.key_length", 5, "2 heads of 5 features"),
         ("tokenizer.ggml.tokens", ["a"] * 6, "table token_embd.weight of (5, 16) has vectors of 5 tokens, and the"),
         ("tokenizer.ggml.tokens", ["a", "b"], "has 2: they belong to different models"),
-        ("gemma3.rope.dimension_count", 3, "the file turns 3 of 4 features of a head; an even number is needed"),
+        ("gemma3.rope.dimension_count", 3, "the file rotates 3 of 4 features of a head; an even number is needed"),
         ("gemma3.rope.scaling.type", "yarn", "the file's rope.scaling has no factor"),
         ("gemma3.rope.scaling.type", ["linear"], "says rope.scaling is {'rope_type': ['linear']}; a dict of type"),
     ],

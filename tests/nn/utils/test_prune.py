@@ -116,7 +116,7 @@ def test_errors() -> None:
         (lambda: prune.l1_unstructured(net, "wieght", 1), "prune: Linear has no parameter 'wieght'."),
         (lambda: prune.l1_unstructured(net, "weight", 1.5),
          "prune: amount must be a share in [0, 1] or a number of elements, got 1.5."),
-        (lambda: prune.l1_unstructured(net, "weight", 5), "prune: amount 5 is more than the 4 that are left."),
+        (lambda: prune.l1_unstructured(net, "weight", 5), "prune: amount 5 is more than the 4 elements left."),
         (lambda: prune.remove(net, "weight"), "remove: 'weight' of Linear is not pruned."),
     ):  # fmt: skip
         with pytest.raises(pg.ArgumentError) as told:
