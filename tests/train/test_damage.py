@@ -268,7 +268,8 @@ def test_a_disk_that_is_full_at_any_call_costs_files_and_nothing_that_is_there(
         try:
             with Disk(folder, at, end).watched():
                 assert fit(*begun(folder, NEW)) == STEPS
-            assert re.search("No space left on device. (The training (goes on|continues)|.* is removed)", capsys.readouterr().err)
+            warned = capsys.readouterr().err
+            assert re.search("No space left on device. (The training (goes on|continues)|.* is removed)", warned)
         except FileError as error:  # at the begin or at the end
             assert "No space left on device" in error.fact
             assert end is full_from_now_on or unbroken.saved[at - 1] in (-1, 0, STEPS - EVERY)
