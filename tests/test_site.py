@@ -41,7 +41,7 @@ def test_the_site_has_every_chapter_and_fetches_nothing(tmp_path: Path, monkeypa
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not on PATH")
 def test_messages_of_the_search_are_copies_as_those_of_a_worker_are() -> None:
-    """What is changed after it was sent, or by the other side, is not changed here."""
+    """Changes that are made after a message was sent, or by the other side, do not show here."""
     page = """
     const inside = {document: {createElement: () => ({}), body: {appendChild: script => script.onload()}}};
     globalThis.window = globalThis;

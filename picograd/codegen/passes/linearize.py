@@ -178,7 +178,7 @@ class _Linearizer:
         valid = None if store.valid is None else self.value_here(store.valid)
         if self.mask is not None and store.memory not in self.of_lanes:
             assert lanes > 1, f"linearize: {store} stores one element in some lanes"
-            valid = self.mask if valid is None else self.both(valid, self.mask)
+            valid = self.both(self.mask, valid)
         value = value if lanes == 1 else self.splat(value, lanes)
         self.scopes[-1].statements.append(Store(store.memory, index, value, valid))
         self.forget_loads(store.memory)
@@ -324,7 +324,7 @@ class _Linearizer:
         where, lanes = address
         condition = None if valid is None else self.value_here(valid)
         if self.mask is not None and lanes > 1 and memory not in self.of_lanes:
-            condition = self.mask if condition is None else self.both(condition, self.mask)
+            condition = self.both(self.mask, condition)
         if condition is not None and lanes_of(condition) > lanes:  # one element, wanted by some lanes
             lanes = lanes_of(condition)
             where = self.splat(where, lanes)
