@@ -19,7 +19,7 @@ import sys
 import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -298,35 +298,50 @@ def _check_flags(flags: Any) -> None:
         raise DataError("a tensor in it is negated by a flag; torch.save(x.resolve_neg(), path) writes its numbers")
 
 
-def torch_names(storages: Storages) -> Mapping[str, Any]:
-    """Returns the values of the names in a file whose tensors are views of `storages`."""
+class Rebuilt(NamedTuple):
+    """The functions of PyTorch's that a file calls to make its tensors, as views of `storages`."""
 
-    def tensor(
-        storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any = False, hooks: Any = None,
-        flags: Any = None,
-    ) -> Tensor:  # fmt: skip
-        _check_flags(flags)
-        return view(storage, offset, shape, strides, requires_grad, storage.dtype)
+    storages: Storages
 
-    def tensor_of_bytes(
-        storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, hooks: Any, dtype: Any,
-        flags: Any = None,
-    ) -> Tensor:  # fmt: skip
-        _check_flags(flags)
-        return view(storage, offset, shape, strides, requires_grad, dtype)
-
-    def view(storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, dtype: Any) -> Tensor:
+    def view(self, storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, dtype: Any) -> Tensor:
         if not isinstance(storage, Storage) or type(shape) is not tuple or type(strides) is not tuple:
             raise TypeError
         if not isinstance(dtype, DType):
             raise DataError("a tensor has a dtype that picograd does not have")
-        return storages.view(storage, Place(dtype, offset, shape, strides), requires_grad and dtype.is_float)
+        return self.storages.view(storage, Place(dtype, offset, shape, strides), requires_grad and dtype.is_float)
 
-    def parameter(data: Any, requires_grad: Any = True, *more: Any) -> Tensor:
+    def tensor(
+        self, storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any = False, hooks: Any = None,
+        flags: Any = None,
+    ) -> Tensor:  # fmt: skip
+        _check_flags(flags)
+        return self.view(storage, offset, shape, strides, requires_grad, storage.dtype)
+
+    def tensor_of_bytes(
+        self, storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, hooks: Any, dtype: Any,
+        flags: Any = None,
+    ) -> Tensor:  # fmt: skip
+        _check_flags(flags)
+        return self.view(storage, offset, shape, strides, requires_grad, dtype)
+
+    def parameter(self, data: Any, requires_grad: Any = True, *more: Any) -> Tensor:
         if not isinstance(data, Tensor):
             raise TypeError
-        storages.note(data, "parameter", requires_grad)
+        self.storages.note(data, "parameter", requires_grad)
         return data
+
+
+def torch_names(storages: Storages) -> Mapping[str, Any]:
+    """Returns the values of the names in a file whose tensors are views of `storages`."""
+    rebuilt = Rebuilt(storages)
+    functions: dict[str, Callable[..., Any]] = {
+        "torch._utils._rebuild_tensor": rebuilt.tensor,
+        "torch._utils._rebuild_tensor_v2": rebuilt.tensor,
+        "torch._utils._rebuild_tensor_v3": rebuilt.tensor_of_bytes,
+        "torch._utils._rebuild_parameter": rebuilt.parameter,
+        "torch._utils._rebuild_parameter_with_state": rebuilt.parameter,
+    }
+    tensors = {name: Builder(name, build) for name, build in functions.items()}
 
     def other_tensor(function: Any, kind: Any, args: Any, state: Any = None) -> Any:
         """Returns a tensor of a subclass, or with attributes, as a plain one."""
@@ -334,14 +349,6 @@ def torch_names(storages: Storages) -> Mapping[str, Any]:
             raise TypeError
         return function.build(*args)
 
-    functions: dict[str, Callable[..., Any]] = {
-        "torch._utils._rebuild_tensor": tensor,
-        "torch._utils._rebuild_tensor_v2": tensor,
-        "torch._utils._rebuild_tensor_v3": tensor_of_bytes,
-        "torch._utils._rebuild_parameter": parameter,
-        "torch._utils._rebuild_parameter_with_state": parameter,
-    }
-    tensors = {name: Builder(name, build) for name, build in functions.items()}
     other = "torch._tensor._rebuild_from_type_v2"
     return {**CONTAINERS, **VALUES, **NUMPY_NAMES, **tensors, other: Builder(other, other_tensor)}
 

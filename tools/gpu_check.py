@@ -28,6 +28,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import tyro
+
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda import driver as cuda_driver
 from picograd.devices.cuda.backend import make_device
@@ -185,8 +187,12 @@ def run_all(folder: Path) -> dict[str, Any]:
     return {"exit_status": status, "sanitizers": said, "counts": counts, "tests": tests}
 
 
-def main(folder: Path) -> int:
-    """Runs everything; returns 0 where all that could run has passed."""
+def main(folder: tyro.conf.Positional[Path]) -> int:
+    """Runs what needs a GPU; returns 0 if everything that could run has passed.
+
+    Args:
+      folder: folder to write to
+    """
     folder.mkdir(parents=True, exist_ok=True)
     report = describe()
     if report["no_gpu"] is None:
@@ -205,4 +211,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(tyro.cli(main, prog="python -m tools.gpu_check"))

@@ -29,12 +29,12 @@ from picograd.codegen.convolution_tiles import (
     POSITIONS_MAX,
     STACK_BYTES_MAX,
     STAGED_ELEMENTS_MAX,
+    Blocking,
 )
 from picograd.codegen.loops import along, longest, nested
-from picograd.codegen.matmul import Tile, most_alike, most_rows, store_outputs
+from picograd.codegen.matmul import Tile, most_alike, store_outputs
 from picograd.codegen.panels import pack_columns
 from picograd.device import Target
-from picograd.dtype import DType
 from picograd.interrupts import cached_property
 from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
@@ -69,14 +69,8 @@ def has_boxes(anchor: Op, target: Target) -> bool:
     is_fast = of_numbers(windows.spatial) if anchor.arg.of_weight else is_filled and target.vector_bytes >= MASKED_BYTES_MIN
     if not is_fast:
         return False
-    boxes = boxes_of(anchor, target)
+    boxes = Boxes.of(anchor, target)
     return boxes.numel_on_stack * boxes.dtype.itemsize <= STACK_BYTES_MAX
-
-
-def boxes_of(anchor: Op, target: Target) -> Boxes:
-    """Returns the blocking of a CONV for `emit_boxes`."""
-    dtype, lanes = anchor.dtype.compute_dtype, target.sum_lanes(anchor.dtype)
-    return Boxes(Windows(anchor), anchor.shape[0], lanes, most_rows(target), dtype, target.has_fma)
 
 
 def _box(lengths: Sequence[Dim], most: int, of_last: int) -> tuple[int, ...]:
@@ -93,23 +87,8 @@ def _box(lengths: Sequence[Dim], most: int, of_last: int) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-class Boxes(Record, dict=True):
-    """The boxes of such a convolution. A unit is a GRID iteration.
-
-    windows:        the convolution
-    batch:          number of images
-    lanes:          lanes per vector
-    tile_rows_max:  rows of a tile of two vectors
-    dtype:          dtype of the sums
-    has_fma:        the target has fused multiply-add
-    """
-
-    windows: Windows
-    batch: Dim
-    lanes: int
-    tile_rows_max: int
-    dtype: DType
-    has_fma: bool
+class Boxes(Blocking, dict=True):
+    """The boxes of such a convolution."""
 
     # ---- positions ----
     @cached_property
@@ -254,7 +233,7 @@ Sum = Callable[[Dim, Dim], Op]  # (output channel, row of positions) of a unit
 def emit_boxes(nest: Nest, context: Context) -> None:
     """Writes a convolution: the weight is packed in a first phase, sums are in a second, those of split sums in a third."""
     pack, build, after = (context.phase(number) for number in range(3))
-    boxes = boxes_of(nest.anchor, context.target)
+    boxes = Boxes.of(nest.anchor, context.target)
     packed = _pack_all(boxes, pack, context.scratch) if boxes.is_shared else None
     units, splits, of_unit = numel(boxes.extents), boxes.splits, boxes.columns * boxes.rows
     parts = context.scratch(boxes.dtype, mul(units, splits * of_unit)) if splits > 1 else None

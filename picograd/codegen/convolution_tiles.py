@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any, Self
 
 from picograd.codegen.builder import read
 from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows
@@ -68,10 +69,7 @@ def is_direct(anchor: Op, target: Target) -> bool:
 
 def direct_of(anchor: Op, target: Target) -> DirectTiles:
     """Returns the blocking of a CONV for `emit_direct`."""
-    windows = Windows(anchor)
-    scheme = PLAIN if target.plain_sums else _winograd_of(windows)
-    dtype, lanes = anchor.dtype.compute_dtype, target.sum_lanes(anchor.dtype)
-    return DirectTiles(windows, scheme, anchor.shape[0], lanes, most_rows(target), dtype, target.has_fma)
+    return DirectTiles.of(anchor, target, PLAIN if target.plain_sums else _winograd_of(Windows(anchor)))
 
 
 def _winograd_of(windows: Windows) -> Winograd:
@@ -94,11 +92,10 @@ def _winograd_of(windows: Windows) -> Winograd:
     return scheme if isinstance(shared, int) and shared >= SHARING_MIN else PLAIN
 
 
-class DirectTiles(Record, dict=True):
-    """The tiles and blocks of such a convolution. A unit is a GRID iteration.
+class Blocking(Record, dict=True):
+    """A convolution and the facts of its machine that size tiles and blocks. A unit is a GRID iteration.
 
     windows:        the convolution
-    scheme:         F(m, r) along the first axis: m outputs, or all r taps, together
     batch:          number of images
     lanes:          lanes per vector
     tile_rows_max:  rows of a tile of two vectors
@@ -107,12 +104,27 @@ class DirectTiles(Record, dict=True):
     """
 
     windows: Windows
-    scheme: Winograd
     batch: Dim
     lanes: int
     tile_rows_max: int
     dtype: DType
     has_fma: bool
+
+    @classmethod
+    def of(cls, anchor: Op, target: Target, *more: Any) -> Self:
+        """Returns the blocking of a CONV for a target; a subclass has more fields."""
+        dtype, lanes = anchor.dtype, target.sum_lanes(anchor.dtype)
+        machine = most_rows(target), dtype.compute_dtype, target.has_fma
+        return cls(Windows(anchor), anchor.shape[0], lanes, *machine, *more)
+
+
+class DirectTiles(Blocking, dict=True):
+    """The tiles and blocks for `emit_direct`.
+
+    scheme:  F(m, r) along the first axis: m outputs, or all r taps, together
+    """
+
+    scheme: Winograd
 
     @cached_property
     def tile(self) -> Tile:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
@@ -82,44 +82,60 @@ def bisect_script(config: BisectConfig, arguments: Sequence[str] = ()) -> int:
     if not config.script.is_file():
         raise DataError(f"bisect: {config.script}: this program does not exist.")
 
-    def tried(said: str, changes: Mapping[str, str], limit: int | None = None, jit: bool = True) -> Trial:
-        trial = run_trial([str(config.script), *arguments], changes, limit, jit)
-        print(f"{said}: {trial}", flush=True)
-        return trial
-
-    first = tried("as it is", {})
+    search = Search([str(config.script), *arguments])
+    first = search.tried("as it is", {})
     if not first.is_wrong:
         print("nothing to look for: the program ends without an error, and verify finds no mismatch.")
         return 0
-    if not tried("without the cache on disk", NO_CACHE).is_wrong:
-        print("found: an entry of the cache is wrong.\n  hint: picograd cache clear")
-        return 1
-    if tried(
-        "by the evaluator, without any rule, pass or kernel (PICOGRAD_DEVICE=NUMPY)",
-        {**NO_CACHE, "PICOGRAD_DEVICE": "NUMPY"},
-    ).is_wrong:
-        print("found: the program's own operations or a chain rule are wrong, not a rewrite rule or a pass.")
-        return 1
-    for said, changes in OPTIONS:
-        if all(setting(name) == value for name, value in changes.items()):
-            continue
-        if not tried(f"with {said}", {**NO_CACHE, **changes}).is_wrong:
-            print(f"found: it is right with {said}.{_kernel_of(first)}")
-            return 1
-    if not tried("without jit", NO_CACHE, jit=False).is_wrong:
-        print(f"found: it is right without jit.{_kernel_of(first)}")
-        return 1
-    if tried("without rules of algebra", NO_CACHE, 0).is_wrong:
-        print(f"found: not an option or a rule, but an emitter, a pass of the schedule or the memory.{_kernel_of(first)}")
-        return 1
-    right, wrong = 0, run_trial([str(config.script), *arguments], NO_CACHE, None, True).count
-    while wrong - right > 1:
-        middle = (right + wrong) // 2
-        is_wrong = tried(f"with the first {middle} applications of rules", NO_CACHE, middle).is_wrong
-        right, wrong = (right, middle) if is_wrong else (middle, wrong)
-    last = run_trial([str(config.script), *arguments], NO_CACHE, wrong, True)
-    print(f"found: application {wrong} of a rule: {last.rule}{_kernel_of(first)}")
+    found, is_in_a_kernel = search.outside_the_compiler(), False
+    if found is None:
+        found, is_in_a_kernel = search.option() or search.rule(), True
+    print(f"found: {found}", end=_kernel_of(first) + "\n" if is_in_a_kernel else "\n")
     return 1
+
+
+class Search(NamedTuple):
+    """The runs of a wrong program, each without one feature; a step returns a sentence if it finds the cause.
+
+    words:  the program and its arguments
+    """
+
+    words: Sequence[str]
+
+    def tried(self, said: str, changes: Mapping[str, str] = NO_CACHE, limit: int | None = None, jit: bool = True) -> Trial:
+        """Runs the program and prints what became of it."""
+        trial = run_trial(self.words, changes, limit, jit)
+        print(f"{said}: {trial}", flush=True)
+        return trial
+
+    def outside_the_compiler(self) -> str | None:
+        """Looks at the cache on disk and at the program's own operations."""
+        if not self.tried("without the cache on disk").is_wrong:
+            return "an entry of the cache is wrong.\n  hint: picograd cache clear"
+        said = "by the evaluator, without any rule, pass or kernel (PICOGRAD_DEVICE=NUMPY)"
+        if self.tried(said, {**NO_CACHE, "PICOGRAD_DEVICE": "NUMPY"}).is_wrong:
+            return "the program's own operations or a chain rule are wrong, not a rewrite rule or a pass."
+        return None
+
+    def option(self) -> str | None:
+        """Looks for an option with which the program is right."""
+        for said, changes in OPTIONS:
+            is_set = all(setting(name) == value for name, value in changes.items())
+            if not is_set and not self.tried(f"with {said}", {**NO_CACHE, **changes}).is_wrong:
+                return f"it is right with {said}."
+        return None if self.tried("without jit", jit=False).is_wrong else "it is right without jit."
+
+    def rule(self) -> str:
+        """Looks for the first application of a rule that matters, by a binary search."""
+        if self.tried("without rules of algebra", limit=0).is_wrong:
+            return "not an option or a rule, but an emitter, a pass of the schedule or the memory."
+        right, wrong = 0, run_trial(self.words, NO_CACHE, None, True).count
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            is_wrong = self.tried(f"with the first {middle} applications of rules", limit=middle).is_wrong
+            right, wrong = (right, middle) if is_wrong else (middle, wrong)
+        last = run_trial(self.words, NO_CACHE, wrong, True)
+        return f"application {wrong} of a rule: {last.rule}"
 
 
 def _kernel_of(trial: Trial) -> str:

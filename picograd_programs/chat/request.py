@@ -107,29 +107,16 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
     num_answers = entry("n", 1)
     if not 1 <= num_answers <= ANSWERS_MAX:
         raise ArgumentError(f"n must be from 1 to {ANSWERS_MAX}, got {num_answers}.")
-    stop = body.get("stop")
-    stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
-    if len(stops) > STOPS_MAX or not all(isinstance(each, str) and each for each in stops):
-        raise ArgumentError(f"stop must be a text or up to {STOPS_MAX} of them, none empty, got {str(stop)[:40]!r}.")
-    streams, options = body.get("stream") or False, body.get("stream_options")
-    if not isinstance(streams, bool):
-        raise ArgumentError(f"stream must be true or false, got {str(streams)[:40]}.")
-    if options is not None and not (streams and isinstance(options, dict)):
-        raise ArgumentError("stream_options must be an object, and stream true.")
-    wants_usage = (options or {}).get("include_usage") or False
-    if not isinstance(wants_usage, bool):
-        raise ArgumentError(f"stream_options.include_usage must be true or false, got {str(wants_usage)[:40]}.")
-    likeliest, best_of, most = likeliest_of(body, is_plain), entry("best_of", num_answers), num_answers
-    if is_plain and not streams:
-        most = ANSWERS_MAX
+    streams, wants_usage = stream_of(body)
+    best_of, most = entry("best_of", num_answers), ANSWERS_MAX if is_plain and not streams else num_answers
     if not num_answers <= best_of <= most:
         raise ArgumentError(f"best_of must be from n, {num_answers}, to {most} here, got {best_of}.")
     penalties = entry("frequency_penalty", 0.0), entry("presence_penalty", 0.0)
     if not all(abs(penalty) <= PENALTY_MAX for penalty in penalties):
         raise ArgumentError(f"frequency_penalty and presence_penalty must be from -{PENALTY_MAX:g} to {PENALTY_MAX:g}.")
     return Request(
-        given, choice, num, entry("seed", 0) % SEEDS, streams, wants_usage, tuple(stops), num_answers, likeliest, best_of,
-        penalties, bias_of(body.get("logit_bias")),
+        given, choice, num, entry("seed", 0) % SEEDS, streams, wants_usage, stops_of(body.get("stop")), num_answers,
+        likeliest_of(body, is_plain), best_of, penalties, bias_of(body.get("logit_bias")),
     )  # fmt: skip
 
 
@@ -163,6 +150,35 @@ def number_of(name: str, value: Any, kind: type) -> Any:
         return kind(value)
     except OverflowError:
         raise ArgumentError(f"{name}: got {str(value)[:40]}..., it is out of range.") from None
+
+
+def stops_of(given: Any) -> tuple[str, ...]:
+    """Returns the texts that end an answer.
+
+    Raises:
+      ArgumentError: the value is neither a text nor a list of some.
+    """
+    stops = [] if given is None else given if isinstance(given, list) else [given]
+    if len(stops) > STOPS_MAX or not all(isinstance(each, str) and each for each in stops):
+        raise ArgumentError(f"stop must be a text or up to {STOPS_MAX} of them, none empty, got {str(given)[:40]!r}.")
+    return tuple(stops)
+
+
+def stream_of(body: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Returns whether the answer is sent in pieces, and whether its last event reports the number of tokens.
+
+    Raises:
+      ArgumentError: an entry about it is of another type, or there are options without a stream.
+    """
+    streams, options = body.get("stream") or False, body.get("stream_options")
+    if not isinstance(streams, bool):
+        raise ArgumentError(f"stream must be true or false, got {str(streams)[:40]}.")
+    if options is not None and not (streams and isinstance(options, dict)):
+        raise ArgumentError("stream_options must be an object, and stream true.")
+    wants_usage = (options or {}).get("include_usage") or False
+    if not isinstance(wants_usage, bool):
+        raise ArgumentError(f"stream_options.include_usage must be true or false, got {str(wants_usage)[:40]}.")
+    return streams, wants_usage
 
 
 def bias_of(given: Any) -> dict[int, float]:

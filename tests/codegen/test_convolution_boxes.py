@@ -9,7 +9,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.autodiff.transposes import conv_w, conv_x
-from picograd.codegen.convolution_boxes import boxes_of, has_boxes
+from picograd.codegen.convolution_boxes import Boxes, has_boxes
 from picograd.codegen.convolution_cpu import has_planes
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
@@ -131,10 +131,10 @@ def test_drawn_convolutions_of_lengths_within_narrow_bounds(seed: int) -> None:
 def test_how_it_is_cut() -> None:
     x, w = param(0, 2, 3, H, W), param(1, 16, 3, 3, 3)
     out = conv(x, w, padding=1)
-    boxes = boxes_of(out, AVX512)
+    boxes = Boxes.of(out, AVX512)
     assert (boxes.positions, boxes.taps, boxes.channels, boxes.span, boxes.splits) == ((1, 96), (3, 3), 3, (3, 98), 1)
     (gradient,) = [op for op in toposort([conv_w(param(2, *out.shape), out)]) if op.code is OpCode.CONV]
-    boxes = boxes_of(gradient, AVX512)
+    boxes = Boxes.of(gradient, AVX512)
     assert (boxes.positions, boxes.taps, boxes.channels, boxes.span) == ((3, 3), (2, 128), 1, (4, 130))
     assert boxes.images == 3 and boxes.splits == 16
 
@@ -142,7 +142,7 @@ def test_how_it_is_cut() -> None:
 def test_an_image_is_cut_alone_as_among_others() -> None:
     """So that its sums add in one order."""
     w, n = param(1, 40, 60, 3, 3), Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
-    cuts = [boxes_of(conv(param(0, batch, 60, H, W), w, padding=1), AVX512) for batch in (1, 7, n)]
+    cuts = [Boxes.of(conv(param(0, batch, 60, H, W), w, padding=1), AVX512) for batch in (1, 7, n)]
     assert len({(boxes.taps, boxes.channels, boxes.splits, boxes.tile) for boxes in cuts}) == 1
     assert cuts[0].channels == 30
 

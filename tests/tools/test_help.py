@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = [path for folder in ("tools", "bench") for path in sorted((ROOT / folder).glob("*.py"))]
-STARTED_BY_OTHERS = {"bench/cliffs_worker.py", "bench/first_step.py", "bench/worker.py", "tools/gpu_check.py"}
+STARTED_BY_OTHERS = {"bench/cliffs_worker.py", "bench/first_step.py", "bench/worker.py"}
 
 
 def test_every_program_that_a_person_starts_reads_its_options_by_a_parser() -> None:
