@@ -23,7 +23,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -193,7 +193,7 @@ def order_units(units: Sequence[Unit], roots: Sequence[Op]) -> Order:
     outputs, names = dict.fromkeys(roots), Counter(value.arg[0] for value in needs.readers if in_memory(value))
     found.over |= {root: _buffer_of(root) for root in outputs if root.code is OpCode.UPDATE}
     new = [root for root in outputs if root.code is not OpCode.UPDATE and not in_memory(root)]
-    choices = {root: needs.replaceable(root, roots) for root in new if needs.home[root] not in failing}
+    choices = {root: needs.replaceable(root, outputs) for root in new if needs.home[root] not in failing}
     taken = set(found.over.values())
     for root, inputs in sorted(choices.items(), key=lambda choice: len(choice[1])):
         for value in inputs:
@@ -289,7 +289,7 @@ class _Needs:
                     self.before[later] |= new
         return True
 
-    def replaceable(self, root: Op, roots: Sequence[Op]) -> list[Op]:
+    def replaceable(self, root: Op, roots: Container[Op]) -> list[Op]:
         """Returns the inputs of an output's kernel that it reads only to compute the element at the same position."""
         unit = self.units[self.home[root]]
         like = [v for v in unit.read if v.shape == root.shape and v.dtype is root.dtype and in_memory(v) and v not in roots]

@@ -30,7 +30,7 @@ from picograd.ir.opcode import OpCode
 from picograd.look import watch
 from picograd.tensor.anomaly import Anomaly, look_at
 from picograd.tensor.cell import Cell, grad_mode, pending, replace_op, replace_ops, trace
-from picograd.tensor.first_values import is_fill, take_starts
+from picograd.tensor.first_values import is_fill, store_if_apart, take_starts
 from picograd.tensor.unasked import Waiting, prepared, readers_of_writes, sharing
 
 # ---- computing ----
@@ -263,6 +263,8 @@ def _reads_memory(op: Op) -> bool:
 
 def placed(cell: Cell, op: Op) -> Op:
     """Returns the graph of a cell; one of constants alone, which belong to no device, with a copy to the cell's device."""
+    if store_if_apart(op, cell.device):
+        return op
     if cell.device in (None, default_device()) or devices_of([op])[0] is not None:
         return op
     return Op(OpCode.COPY, op.dtype, (op,), cell.device)

@@ -2,7 +2,7 @@
 
 In:    first values of leaves and of tensors that are written to, and constants that need memory of their own
 Out:   `compute_first`: has them computed before the next plan;  `take_starts`: those of them that need a kernel;
-       `begin_apart`: makes a constant one tensor's own;  `evaluate_first`, `evaluated`
+       `begin_apart`: makes a constant one tensor's own;  `store_if_apart`;  `evaluate_first`, `evaluated`
 
 A kernel that draws weights runs once, but takes 10 ms to compile, on a GPU more than 100; NumPy draws a small tensor in one
 or two. So the evaluator computes small first values. Graphs of a form that comes a second time are left to a plan, since
@@ -65,9 +65,7 @@ def take_starts() -> list[Op]:
     starts, pending.starts = [(reference(), device) for reference, device in pending.starts], []
     left = {op: device for op, device in starts if op is not None and not is_memory(op)}
     for op, device in left.items():
-        if begins_apart(op):
-            with suppress(OutOfMemoryError):  # else it stays a constant
-                op.realized = stored_fill(op, device)
+        store_if_apart(op, device)
     rest = [op for op in left if not begins_apart(op)]
     evaluate_first(rest)
     return [op for op in rest if op.realized is None]
@@ -97,6 +95,17 @@ def apart(fill: Op) -> Op:
 def begins_apart(op: Op) -> bool:
     """True for a constant with an Op of its own."""
     return is_fill(op) and Op(op.code, op.dtype, op.src, op.arg) is not op
+
+
+def store_if_apart(op: Op, device: str | None) -> bool:
+    """Stores a constant with an Op of its own, as a plan would compute equal ones once; returns whether it did.
+
+    It stays a constant if there is no memory.
+    """
+    if op.realized is None and begins_apart(op):
+        with suppress(OutOfMemoryError):
+            op.realized = stored_fill(op, device)
+    return op.realized is not None
 
 
 def is_fill(op: Op) -> bool:

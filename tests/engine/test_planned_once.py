@@ -177,6 +177,34 @@ def test_the_first_step_has_the_plan_of_those_after_it(monkeypatch: pytest.Monke
     assert planned[0] <= 2 and planned[1:] == [0, 0, 0]  # what is drawn, and the step
 
 
+NORMS: dict[str, Callable[[], nn.Module]] = {
+    "batch norm": lambda: nn.BatchNorm1d(8),  # its running mean begins with the zeros of its bias
+    "two batch norms": lambda: nn.Sequential(nn.BatchNorm1d(8), nn.BatchNorm1d(8)),
+    "instance norm": lambda: nn.Sequential(
+        nn.Unflatten(1, (4, 2)), nn.InstanceNorm1d(4, affine=True, track_running_stats=True), nn.Flatten()
+    ),
+    "group norm": lambda: nn.GroupNorm(2, 8),
+    "layer norm": lambda: nn.LayerNorm(8),
+}
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "RMSprop"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_states_that_begin_equal_have_memory_of_their_own(norm: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running statistics, weights and moments begin with equal constants: in one memory, the first step would be another."""
+    monkeypatch.setenv("PICOGRAD_CACHE", "off")
+    x, y, net = pg.rand(16, 6).realize(), pg.randint(0, 3, (16,)).realize(), nn.Sequential(nn.Linear(6, 8), NORMS[norm]())
+    step = trained(lambda number: F.cross_entropy(net(x), y), [net], kind)
+    planned = []
+    for number in range(4):
+        with watch() as counts:
+            step(number).item()
+        planned.append(counts.scheduled)
+    assert planned[1:] == [0, 0, 0]
+    held = [t.cell.held()[0] for t in [*net.parameters(), *net.buffers()] if t.dtype is pg.float32]
+    assert len({*held}) == len(held)
+
+
 def test_equal_constants_that_are_trained_are_apart() -> None:
     """Zeros are one Op; each tensor that a program trains or writes to has values of its own all the same."""
     x, y = nn.Parameter(pg.zeros(5)), nn.Parameter(pg.zeros(5))
