@@ -17,9 +17,19 @@ import inspect
 import sys
 import sysconfig
 import weakref
-from collections import deque
+from array import array
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -38,7 +48,9 @@ LIBRARIES = (
     *PACKAGE_FOLDERS,
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
-SEQUENCES = (list, tuple, deque)
+SEQUENCES = (list, tuple, deque, UserList)
+MAPPINGS = (dict, UserDict, ChainMap, MappingProxyType)
+ARRAYS = (np.ndarray, array, bytearray, memoryview)
 MISSING = object()  # the meaning of a name that has none
 TOO_DEEP = object()  # the token of a container that is not looked into
 ITEMS_MAX = 10_000  # items of a container that is inspected
@@ -68,7 +80,7 @@ class Same:
 
 
 class MethodToken(NamedTuple):
-    """A bound method: the tokens of its function and of its object."""
+    """A bound method, or a partial call: the tokens of its function and of its object, or its arguments."""
 
     function: Any
     owner: Any
@@ -77,7 +89,7 @@ class MethodToken(NamedTuple):
 class ArrayToken(NamedTuple):
     """An array, and the contents of a small one."""
 
-    array: weakref.ref[np.ndarray[Any, Any]]
+    array: Same
     held: bytes | None
 
 
@@ -93,21 +105,25 @@ def token_of(value: Any, depth: int = DEPTH_MAX) -> Any:
         return weakref.ref(value.cell), value.steps
     if isinstance(value, Module | Optimizer):
         return weakref.ref(value)
-    if isinstance(value, np.ndarray):
-        return ArrayToken(weakref.ref(value), _held(value))
+    if isinstance(value, ARRAYS):
+        return ArrayToken(Same(value), _held(value))
     if isinstance(value, FunctionType) and is_users_code(value.__code__):
         parts = [token_of(part, depth - 1) for part in parts_of(value)] if depth else []
         return Function(weakref.ref(value), value.__code__, parts)
-    if isinstance(value, (*SEQUENCES, set, frozenset, dict)) and len(value) > ITEMS_MAX:
+    if isinstance(value, (*SEQUENCES, set, frozenset, *MAPPINGS)) and len(value) > ITEMS_MAX:
         return MISSING
     if isinstance(value, SEQUENCES):
         return [token_of(item, depth - 1) for item in value] if depth else TOO_DEEP
     if isinstance(value, set | frozenset):
         return frozenset(value)
-    if isinstance(value, dict):
+    if isinstance(value, MAPPINGS):
         return {key: token_of(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
     if isinstance(value, MethodType):
         return MethodToken(token_of(value.__func__), token_of(value.__self__))
+    if isinstance(value, functools.partial):
+        return MethodToken(token_of(value.func), token_of([*value.args, value.keywords], depth))
+    if isinstance(value, BuiltinMethodType) and isinstance(value.__self__, (*SEQUENCES, set, *MAPPINGS)):
+        return MethodToken(value.__name__, token_of(value.__self__, depth))
     return MISSING if isinstance(value, ModuleType) or value is MISSING else Same(value)
 
 
@@ -127,8 +143,10 @@ def contents_of(cell: CellType) -> Any:
         return MISSING
 
 
-def _held(array: np.ndarray[Any, Any]) -> bytes | None:
-    return array.tobytes() if array.nbytes <= ARRAY_NBYTES_MAX and not array.dtype.hasobject else None
+def _held(array: Any) -> bytes | None:
+    held = array if isinstance(array, np.ndarray) else memoryview(array)
+    is_small = held.nbytes <= ARRAY_NBYTES_MAX and not (held is array and held.dtype.hasobject)
+    return held.tobytes() if is_small else None
 
 
 def fits(value: Any, token: Any) -> bool:
@@ -143,9 +161,9 @@ def fits(value: Any, token: Any) -> bool:
     if kind is Same:
         return value is token.object()
     if kind is ArrayToken:
-        return token.array() is value and (token.held is None or _held(value) == token.held)
+        return token.array.object() is value and (token.held is None or _held(value) == token.held)
     if kind is dict:
-        same_keys = isinstance(value, dict) and value.keys() == token.keys()
+        same_keys = isinstance(value, MAPPINGS) and _same_keys(value, token)
         return same_keys and all(fits(value[key], part) for key, part in token.items())
     return same(token_of(value), token)
 
@@ -160,6 +178,11 @@ def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
     return True
 
 
+def _same_keys(a: Any, b: Any) -> bool:
+    """True for equal keys in one order: a loop over a dict follows it."""
+    return bool(a.keys() == b.keys()) and [*map(hash, a)] == [*map(hash, b)]
+
+
 def same(a: Any, b: Any) -> bool:
     """True if two tokens have the same meaning."""
     if a is b:
@@ -171,7 +194,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        return _same_keys(a, b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, weakref.ref):
         return a() is b()
     if isinstance(a, Same):
@@ -192,12 +215,14 @@ def how_held(before: Any, now: Any) -> str:
 
 
 def how(before: Any, now: Any) -> str:
+    if isinstance(before, MethodToken) and isinstance(before.owner, list | dict | frozenset):
+        return "has changed"
     if isinstance(before, Function | MethodToken | Same):
         return f"is another {'object' if isinstance(before, Same) else 'function'}"
     if isinstance(before, PLAIN):
         return f"was {before!r} and is {now!r}" if isinstance(now, PLAIN) else f"was {before!r}"
     if isinstance(before, ArrayToken):
-        return "has changed in place" if isinstance(now, np.ndarray) and before.array() is now else "is another array"
+        return "has changed in place" if before.array.object() is now else "is another array"
     if isinstance(before, weakref.ref):
         return f"is another {'optimizer' if isinstance(before(), Optimizer) else 'module'}"
     return "is another tensor" if isinstance(before, tuple) else "has changed"
@@ -211,8 +236,10 @@ def is_users_code(code: Any) -> bool:
 # ---- kinds of names ----
 Read = Callable[[], Any]
 COMPUTED = {"vars", "getattr", "setattr", "delattr", "attrgetter", "__dict__"}  # access to attributes of any name
+STEP_HOOKS = ("_step_pre_hooks", "_step_post_hooks")  # attributes of Optimizers
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")  # attributes of Modules
 MADE_BY_CALLS = ("__new__", "__init__", "__post_init__")  # run by calling a class
+FOR_COPIES = ("__repr__", "__del__", "__copy__", "__deepcopy__", "__getstate__", "__setstate__", "__reduce__")
 
 
 # ---- functions that code may call ----
@@ -253,12 +280,16 @@ def _unwrapped(function: Any, args: Sequence[Any]) -> tuple[FunctionType | None,
             function, args = function.__func__, (function.__self__, *args)
         elif isinstance(function, staticmethod | classmethod):
             function = function.__func__
+        elif isinstance(function, functools.partialmethod):
+            function = function.func
         elif isinstance(function, property):
             function = function.fget
         elif hasattr(function, "__wrapped__"):  # a jitted function, or one with a cache
             function = function.__wrapped__
         elif has_attributes(function) and callable(function):
             function, args = type(function).__call__, (function, *args)
+        elif has_attributes(function) and hasattr(type(function), "__get__"):  # a descriptor of the user's
+            function, args = type(function).__get__, (function, *args)
         else:
             return None, ()
     return function, args
@@ -272,17 +303,19 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
     """
     found: list[tuple[str, Any, Sequence[Any]]] = []
     if has_attributes(value) or has_slots(value):
-        mentioned = [(a, member_of(type(value), a)) for a in sorted({*attributes, "__call__"})]
-        found = [(f"{name}.{a}", member, (value,)) for a, member in mentioned]
+        called = sorted({*attributes, *implicit_methods(type(value))})
+        found = [(f"{name}.{a}", member, (value,)) for a in called for member in members_of(type(value), a)]
         if isinstance(value, Module):
             found += [one for m in value.modules() for one in _functions_of_module(m)]
+        if isinstance(value, Optimizer):
+            found += [(f"{name}.{a}", hook.call, ()) for a in STEP_HOOKS for hook in vars(value).get(a, {}).values()]
     elif isinstance(value, type):
-        mentioned = [(a, member_of(value, a)) for a in (*sorted(attributes), *MADE_BY_CALLS)]
-        found = [(f"{name}.{a}", member, ()) for a, member in mentioned]
+        mentioned = [(a, member) for a in (*sorted(attributes), *MADE_BY_CALLS) for member in members_of(value, a)]
+        found = [(f"{name}.{a}", member, (value,) * isinstance(member, classmethod)) for a, member in mentioned]
     elif isinstance(value, ModuleType):
         found = [(f"{name}.{a}", vars(value)[a], ()) for a in sorted(attributes & vars(value).keys())]
-    elif isinstance(value, (*SEQUENCES, dict)) and len(value) <= ITEMS_MAX:
-        parts = value.items() if isinstance(value, dict) else enumerate(value)
+    elif isinstance(value, (*SEQUENCES, *MAPPINGS)) and len(value) <= ITEMS_MAX:
+        parts = value.items() if isinstance(value, MAPPINGS) else enumerate(value)
         held = [(f"{name}[{key!r}]", item) for key, item in parts]
         found = [one for shown, item in held if has_attributes(item) for one in _callees(shown, item, attributes)]
         found += [(shown, item, ()) for shown, item in held]
@@ -291,18 +324,27 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
     return [(path, callee, args) for path, callee, args in found if _is_users_function(callee)]
 
 
-def member_of(kind: type, name: str) -> Any:
-    """Returns a class's attribute, own or inherited; None if there is none."""
-    for base in kind.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return None if type(kind) is type else inspect.getattr_static(kind, name, None)
+def members_of(kind: type, name: str) -> list[Any]:
+    """Returns a class's attribute, own or inherited, then those of the same name to which `super()` leads from there."""
+    found = [vars(base)[name] for base in kind.__mro__ if name in vars(base)]
+    return found if found or type(kind) is type else [inspect.getattr_static(kind, name, None)]
+
+
+def implicit_methods(kind: type) -> set[str]:
+    """Returns the user's methods of a class that calls, operators, indexing, loops, `with`, `len` and the like run.
+
+    Methods that dataclasses write compare and print all fields; code that reads a field mentions it.
+    """
+    held = {name: member for base in kind.__mro__ for name, member in vars(base).items() if name.startswith("__")}
+    codes = {name: member.__code__ for name, member in held.items() if isinstance(member, FunctionType)}
+    found = {name for name, code in codes.items() if is_users_code(code) and code.co_filename != "<string>"}
+    return found - {*MADE_BY_CALLS, *FOR_COPIES}
 
 
 def _functions_of_module(module: Module) -> Iterator[tuple[str, Any, Sequence[Any]]]:
     """Yields the functions that calling a module may call: its forward, its hooks, and functions among its attributes."""
     kind = type(module).__name__
-    yield f"{kind}.forward", type(module).forward, (module,)
+    yield from ((f"{kind}.forward", forward, (module,)) for forward in members_of(type(module), "forward"))
     for name, value in vars(module).items():
         if isinstance(value, dict) and name in HOOKS:
             yield from ((f"{kind}.{name}", hook.call, ()) for hook in value.values())
@@ -360,9 +402,13 @@ def names_of(code: CodeType) -> Names:
                 found[kind].add(name)
             if instruction.positions is not None and instruction.positions.lineno is not None:
                 lines.setdefault(name, instruction.positions.lineno)
+        elif instruction.opname == "MATCH_CLASS":  # a pattern's names are an operand, or the class's __match_args__
+            found["attributes"].add("__dict__")
     texts = {constant for constant in code.co_consts if isinstance(constant, str) and constant.isidentifier()}
     if found["globals"] & {"getattr", "hasattr"}:
         found["attributes"] |= texts
+    if "globals" in found["globals"]:
+        found["globals"] |= texts
     if (found["globals"] | found["attributes"]) & {"environ", "getenv"}:
         environment = texts
     for constant in code.co_consts:
@@ -394,10 +440,17 @@ def _reads_any_name(found: Mapping[str, set[str]]) -> bool:
 
 def variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[str, Read]]:
     """Yields each variable that the function mentions, and arguments with attributes, with a function that reads it."""
+    for name, read in _variables_of(function, args):
+        yield name, read
+        if isinstance(value := read(), weakref.ref):
+            yield f"{name}()", value
+
+
+def _variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[str, Read]]:
     code = function.__code__
     names = names_of(code)
     for name, value in zip(code.co_varnames, args):
-        if has_attributes(value) or has_slots(value):
+        if has_attributes(value) or has_slots(value) or isinstance(value, type):
             yield name, functools.partial(itself, value)
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     defaults = function.__defaults__ or ()
@@ -443,18 +496,25 @@ def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[
             return
         if isinstance(value, ModuleType) and not _is_users_module(value):
             mentioned = frozenset(mentioned)  # computed names hardly ever belong to modules such as sys or math
-        for attribute in sorted(mentioned & vars(value).keys()):
+        held = vars(value).keys() if isinstance(value, ModuleType) else {a for base in value.__mro__ for a in vars(base)}
+        for attribute in sorted(mentioned & held):
             yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
     elif has_slots(value):
         for attribute in sorted(mentioned):
-            if isinstance(member_of(type(value), attribute), MemberDescriptorType):
+            if any(isinstance(member, MemberDescriptorType) for member in members_of(type(value), attribute)):
                 yield f"{name}.{attribute}", functools.partial(getattr, value, attribute, MISSING)
-    elif has_attributes(value):
-        for attribute in sorted({*mentioned, *(mentioned & vars(value).keys())}):
+    elif has_attributes(value) or isinstance(value, FunctionType):
+        for attribute in sorted({*mentioned, *read_of(value, mentioned)}):
             if attribute in vars(value):
                 yield f"{name}.{attribute}", functools.partial(vars(value).get, attribute, MISSING)
             elif not _is_of_a_library(found := inspect.getattr_static(value, attribute, MISSING)) and found is not MISSING:
                 yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
+
+
+def read_of(value: Any, mentioned: frozenset[str]) -> frozenset[str]:
+    """Returns the attributes of an object that code reads; computed names hardly ever belong to picograd's own."""
+    is_own = type(value).__module__.split(".")[0] in PACKAGES and not isinstance(value, Tensor | Module)
+    return (frozenset(mentioned) if is_own else mentioned) & vars(value).keys()
 
 
 def _is_of_a_library(member: Any) -> bool:

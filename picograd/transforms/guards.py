@@ -6,10 +6,11 @@ Out:   `Guards`: the names the function mentions, with their meaning when it was
 
 Guarded are the closure variables, globals, default values and variables of the environment that the function's own
 code mentions, and attributes of objects that it mentions: numbers, strings and other plain values, containers of them, the
-identity of Tensors and arrays (and values of small arrays). A Module, whose own code is not read, counts with all
-that it holds: tensors, modules, plain values and those of objects such as a configuration; an Optimizer with the
-settings of its groups, and the tensors of its state. The same holds for the user's own functions that it mentions,
-those that they mention, and the `forward` of the user's Modules (bytecode_reads.py). Reads by libraries are not seen.
+identity of Tensors and arrays (and values of small arrays), and that a name is missing. A Module, whose own code is not
+read, counts with all that it holds: tensors, modules, plain values and those of objects such as a configuration; an
+Optimizer with the settings of its groups, and the tensors of its state. The same holds for the user's own functions that
+it mentions, those that they mention, the `forward` of Modules, and methods that operators, loops and `with` call
+(bytecode_reads.py). Reads by libraries are not seen.
 Reading clocks and files, which cannot be guarded, is an error in the trace (traced.py).
 
 In nearly every call each name still refers to the same object, and comparing identities is fast: many names take one
@@ -23,9 +24,10 @@ import datetime
 import os
 import time
 import weakref
-from collections import deque
+from collections import UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from inspect import getattr_static
 from itertools import chain
 from operator import call, is_not
 from pathlib import Path
@@ -42,11 +44,14 @@ from picograd.record import Record, field, replace
 from picograd.tensor.cell import Cell, View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.bytecode_reads import (
+    ARRAYS,
     HOOKS,
     ITEMS_MAX,
+    MAPPINGS,
     MISSING,
     PLAIN,
     SEQUENCES,
+    STEP_HOOKS,
     Function,
     Read,
     Same,
@@ -56,9 +61,11 @@ from picograd.transforms.bytecode_reads import (
     has_attributes,
     how,
     how_held,
+    implicit_methods,
     is_fixed,
     itself,
     names_of,
+    read_of,
     same,
     source_of,
     token_of,
@@ -79,10 +86,12 @@ OUTSIDE: frozenset[Any] = frozenset(BUILTINS.values()) | {
 Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, its meaning, and the user's way to write it
 HooksRead = tuple[dict[int, Any], tuple[Any, ...]]  # of a leaf: its functions by number, and those at the trace
 NamesRead = tuple[dict[str, Any], frozenset[str], type[Module], str]
+AbsentRead = tuple[dict[str, Any], frozenset[str], str]  # attributes of an object, names that it lacks, and the way to it
+CodeRead = tuple[Read, Any, str]  # returns code, the code at the trace, and the user's way to write it
 ItemsRead = tuple[Read, tuple[Any, ...], str]  # returns a list, its items at the trace, and the user's way to write it
 HOLDERS = (list, tuple, dict)
 RENEWING = (Function, Same)
-CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object may have another content
+CHANGED_IN_PLACE = (list, deque, UserList, *MAPPINGS, set, *ARRAYS)  # the same object may have another content
 
 
 class Guard(Record):
@@ -126,6 +135,9 @@ class Guards(Record):
     modes:     (tensor of a Module, its view, whether it requires grad, how the user would write it)
     names:     (attributes of a Module, their names, its class, how the user would write it)
     hooks:     hooks of leaves
+    absent:    names that code mentions and that an object does not have
+    code:      code of functions, and methods that run unmentioned, such as `forward` of a Module's class
+    mentioned: attributes that the code of each function mentions
     mentions:  the line of code that mentions a name or an attribute, by how the user would write it
     outside:   functions mentioned by the code, as the user would write them, that read a clock, a file or the like
     varied:    values that differed between two traces with the same graph: yet another value may give another graph
@@ -138,6 +150,9 @@ class Guards(Record):
     modes: tuple[tuple[Tensor, View, bool, str], ...] = ()
     names: tuple[NamesRead, ...] = ()
     hooks: tuple[HooksRead, ...] = ()
+    absent: tuple[AbsentRead, ...] = ()
+    code: tuple[CodeRead, ...] = ()
+    mentioned: tuple[frozenset[str], ...] = ()
     mentions: Mapping[str, Line] = field(default_factory=dict)
     outside: Mapping[str, Any] = field(default_factory=dict)
     varied: frozenset[str] = frozenset()
@@ -157,12 +172,20 @@ class Guards(Record):
         for attributes, name, value, path in (*self.parts, *self.held):
             now = attributes.get(name, MISSING)
             if now is not value and not same(token_of(now), token_of(value)):
-                return path, how_held(value, now), isinstance(token_of(value), RENEWING) or name in HOOKS
+                return path, how_held(value, now), isinstance(token_of(value), RENEWING) or name in (*HOOKS, *STEP_HOOKS)
         for attributes, known, kind, path in self.names:
             if attributes.keys() != known:
-                new = next((name for name in attributes.keys() - known if name in HOOKS or hasattr(kind, name)), None)
-                if new is not None:
-                    return f"{path}.{new}", "is set", True
+                new = attributes.keys() - known
+                mentioned = frozenset[str](HOOKS).union(*(each & new for each in self.mentioned))
+                is_part = {name for name in new if isinstance(attributes[name], Tensor | Module) or hasattr(kind, name)}
+                if found := new & (mentioned | is_part):
+                    return f"{path}.{min(found)}", "is set", True
+        for attributes, names, path in self.absent:
+            if not names.isdisjoint(attributes.keys()):
+                return f"{path}.{min(names & attributes.keys())}", "is set", True
+        for read, meant, path in self.code:
+            if read() is not meant:
+                return path, "is another function", True
         if any(tuple(held.values()) != hooks for held, hooks in self.hooks):
             return "a tensor", "has other hooks", True
         for read, before, path in self.lists:
@@ -194,6 +217,9 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     found = _Reads()
     for prefix, called, its_args in functions_of(function, args, kwargs):
         found.add_function(prefix, called, its_args)
+        if not prefix and isinstance(function, partial):
+            place = names_of(called.__code__).line("")
+            found.add_value("functools.partial", partial(itself, function), token_of(function), False, place)
     return found.guards()
 
 
@@ -238,6 +264,9 @@ class _Reads:
         self.modes: list[tuple[Tensor, View, bool, str]] = []
         self.names: list[NamesRead] = []
         self.contents: list[Guard] = []
+        self.absent: list[AbsentRead] = []
+        self.code: dict[tuple[type | FunctionType, str], CodeRead] = {}
+        self.mentioned: list[frozenset[str]] = []
         self.seen: set[int] = set()
 
     def guards(self) -> Guards:
@@ -245,7 +274,8 @@ class _Reads:
         values = self.values | {guard.name: guard for guard in self.contents}
         return Guards(
             tuple(values.values()), tuple(self.entries), tuple(self.parts), tuple(self.lists), tuple(self.modes),
-            tuple(self.names), mentions=lines, outside=self.outside,
+            tuple(self.names), (), tuple(self.absent), tuple(self.code.values()), tuple(self.mentioned),
+            lines, self.outside,
         )  # fmt: skip
 
     # ---- names ----
@@ -257,6 +287,10 @@ class _Reads:
           args:    the known arguments
         """
         names = names_of(called.__code__)
+        self.mentioned.append(names.attributes)
+        if prefix:  # the function itself is compared by identity where it is called
+            for name in ("__code__", "__defaults__", "__kwdefaults__"):
+                self.add_code(called, name, prefix.removesuffix("'s "))
         for variable, read in variables_of(called, args):
             name, value = prefix + variable, read()
             self.mentions[name] = names.line(variable)
@@ -270,7 +304,7 @@ class _Reads:
                 is_of_module = path != name and isinstance(value, Module) and last in vars(value)
                 self.add_value(path, read_part, token_of(meant), is_of_module, names.line(last))
             if has_attributes(value):
-                for attribute in sorted(names.attributes & vars(value).keys()):
+                for attribute in sorted(read_of(value, names.attributes)):
                     self.mentions.setdefault(f"{name}.{attribute}", names.line(attribute))
         self.add_arguments(prefix, called, args)
         for asked in OUTSIDE:  # methods of objects that code reaches by a call, or in two steps
@@ -290,6 +324,10 @@ class _Reads:
             self.values[path] = Guard(path, read, token, is_of_module or is_same)
             self.mentions.setdefault(path, place)
 
+    def add_code(self, owner: type | FunctionType, name: str, path: str) -> None:
+        """Notes code, or a method of a class, by its owner."""
+        self.code[owner, name] = (partial(getattr, owner, name, MISSING), getattr(owner, name, MISSING), path)
+
     # ---- what values hold ----
     def is_new(self, value: Any) -> bool:
         """Returns whether an object has not been met before."""
@@ -308,8 +346,18 @@ class _Reads:
         """Notes the contents of a value; of an object the attributes that code mentions."""
         self.add(path, value, mentioned)
         if has_attributes(value):
-            for attribute in sorted(mentioned & vars(value).keys()):
+            self.add_absent(path, value, mentioned)
+            for attribute in sorted(read_of(value, mentioned)):
                 self.add_attribute(path, value, attribute, mentioned)
+
+    def add_absent(self, path: str, value: Any, mentioned: frozenset[str]) -> None:
+        """Notes the names that an object lacks, as `hasattr` asks, and methods of its class that run unmentioned."""
+        if _is_users_object(value):
+            kind = type(value)
+            lacks = [name for name in mentioned - vars(value).keys() if getattr_static(kind, name, MISSING) is MISSING]
+            self.absent.append((vars(value), frozenset(lacks), path))
+            for name in implicit_methods(kind):
+                self.add_code(kind, name, f"{path}.{name}")
 
     def add(self, path: str, value: Any, mentioned: frozenset[str]) -> None:
         """Notes all that a Module holds, the settings of an Optimizer, and objects in a container."""
@@ -322,6 +370,9 @@ class _Reads:
             self.add_items(path, value, mentioned)
         elif isinstance(value, Optimizer):
             self.entries.append((vars(value), "state", value.state, f"{path}.state"))
+            hooks = vars(value).keys() & STEP_HOOKS
+            self.absent.append((vars(value), frozenset(STEP_HOOKS) - hooks, path))
+            self.entries += [(vars(value), name, vars(value)[name], f"{path}.{name}") for name in hooks]
             groups = partial(vars(value).get, "param_groups")
             self.lists.append((groups, tuple(value.param_groups), f"{path}.param_groups"))
             for place, group in enumerate(value.param_groups):
@@ -351,6 +402,7 @@ class _Reads:
     def add_module(self, path: str, module: Module, mentioned: frozenset[str]) -> None:
         """Notes the contents of a module: tensors, modules, plain values, containers of these, and the user's objects."""
         self.names.append((vars(module), frozenset(vars(module)), type(module), path))
+        self.add_code(type(module), "forward", f"{path}.forward")
         for name, value in vars(module).items():
             shown = f"{path}.{name}"
             if name in ("training", "_state_kinds"):  # the mode chooses between captures; see modules_of
@@ -369,6 +421,7 @@ class _Reads:
                 self.add_contents(vars(module), name, shown)
             elif _is_users_object(value) and self.is_new(value):
                 self.add_plain(vars(value), vars(value).keys(), shown)
+                self.add_absent(shown, value, mentioned)
 
     def add_attribute(self, path: str, owner: Any, attribute: str, mentioned: frozenset[str]) -> None:
         """Notes an attribute that code mentions; of an object in it those attributes that the code may mention next."""
@@ -378,8 +431,9 @@ class _Reads:
         self.add(f"{path}.{attribute}", value, mentioned)
         if _is_users_object(value) and self.is_new(value):
             self.entries.append((vars(owner), attribute, value, f"{path}.{attribute}"))
-            read = sorted(mentioned & vars(value).keys())
+            read = sorted(read_of(value, mentioned))
             self.add_plain(vars(value), read, f"{path}.{attribute}")
+            self.add_absent(f"{path}.{attribute}", value, mentioned)
             for name in read:
                 self.add_attribute(f"{path}.{attribute}", value, name, mentioned)
 
@@ -432,7 +486,8 @@ class Watched:
         self._hooks = [(held, tuple(held.values())) for held, _ in guards.hooks]
         self._names = [(attributes, frozenset(attributes)) for attributes, *_ in guards.names]
         objects, lists, self._checks = _to_ask(guards)
-        self._checks += also
+        self._checks += [*also, *(partial(attributes.keys().isdisjoint, names) for attributes, names, _ in guards.absent)]
+        self._code, self._codes = [read for read, *_ in guards.code], [meant for _, meant, _ in guards.code]
         lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # a value that is not a list now breaks its guard
         # All lists are compared as one sequence. Each ends with _END: otherwise [a, b], [c] would equal [a], [b, c].
         self._lists = [part for _, items in lists for part in (items, (_END,))]
@@ -447,7 +502,7 @@ class Watched:
                 self._variables.append((source, meant))
             else:
                 self._attributes.append((*source, meant))
-        self.asks = bool(self._attributes or self._variables or self._lists or self._checks)
+        self.asks = bool(self._attributes or self._variables or self._lists or self._checks or self._code)
 
     def is_the_same(self, look_into_modules: bool = False) -> bool:
         """Returns whether every name certainly has the same meaning as before.
@@ -472,6 +527,8 @@ class Watched:
         except (KeyError, ValueError):  # the attribute, or the variable, is gone
             return False
         if self._lists and any(map(is_not, chain(*self._lists), self._held)):
+            return False
+        if any(map(is_not, map(call, self._code), self._codes)):
             return False
         return all(map(call, self._checks))
 

@@ -527,9 +527,9 @@ def jit(
     Another function, object or hook, a Module's mode and no_grad are captured again; a learning rate and scheduled
     momentum may change; any other change is a JitError. So is a change that the function makes itself, to counters, lists,
     iterators or the state of random and np.random, because later calls run no Python, and a clock or a file that it
-    reads. Not noticed are printing, large arrays changed in place, containers of more than 10,000 items, attributes
-    of library classes, other questions to the system, and values that an installed library reads or keeps: pass such
-    values as arguments.
+    reads. Not noticed are printing, changes within large arrays and arrays of objects, containers of more than 10,000
+    items, attributes of library classes and of metaclasses, context variables, other questions to the system, and values
+    that an installed library reads or keeps, as attrgetter and singledispatch do: pass such values as arguments.
 
     New versions of state are stored over the old ones if nothing else reads these. A function that takes state and
     returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.

@@ -74,7 +74,45 @@ class Config:
     def times(self, x):
         return x * self.scale if self.flag else x + self.parts[0]
 config = Config(2.0)"""
+HIDDEN = """\
+class Base:
+    scale = 2.0
+    def grown(self, x):
+        return x * self.held
+    @classmethod
+    def rate(cls):
+        return cls.scale
+class Held(Base):
+    def __init__(self):
+        self.held, self.table = 1.0, {"a": 1.0, "b": 2.0}
+    def grown(self, x):
+        return super().grown(x) + self.scale
+    def __call__(self, x):
+        return x - self.held
+    def __rmul__(self, x):
+        return x.mul(self.held)
+    def __getitem__(self, name):
+        return self.table[name]
+    def __len__(self):
+        return len(self.table)
+    def __enter__(self):
+        return self.held
+    def __exit__(self, *error):
+        pass
+hidden, ways = Held(), {"a": 1.0, "b": 2.0}
+part = functools.partial(lambda table, x: x * table["a"], ways)"""
 FEATURES: list[Feature] = [
+    Feature(
+        HIDDEN,
+        ("y = hidden.grown(y)", "y = hidden(y)", "y = y.__mul__(hidden['a'])", "y = y * len(hidden)", "y = part(y)",
+         "with hidden as held:\n    y = y * held", "y = y * Held.rate()", "y = y + getattr(hidden, 'gain', 1.0)",
+         "y = y * (2.0 if hasattr(hidden, 'gain') else 1.0)", "for way in ways.values():\n    y = y * 0.5 + way",
+         "match hidden:\n    case Held(held=1.0):\n        y = y * 2.0", "y = hidden.__rmul__(y)"),
+        ("hidden.held = 3.0", "hidden.gain = 4.0", "Base.scale = 5.0", "Held.__call__ = lambda self, x: x * 3.0",
+         "hidden.table['a'] = 6.0", "hidden.table['c'] = 1.0", "ways['a'] = ways.pop('a')", "ways['a'] = 7.0",
+         "Base.grown = lambda self, x: x", "Held.grown.__code__ = Base.grown.__code__", "hidden.other = 1.0"),
+        after=("show(sorted(vars(hidden)))", ""),
+    ),
     Feature(
         "m = nn.Linear(2, 2)", ("y = m(y)", "y = pg.relu(m(y)) + y", "y = m(m(y))"),
         ("m.weight.data.mul_(2.0)", "m.weight = nn.Parameter(pg.ones(2, 2))", "m.forward = lambda x: x * 5.0",
@@ -224,6 +262,12 @@ FEATURES: list[Feature] = [
          "adam.param_groups[0]['weight_decay'] = 0.5", "adam.load_state_dict(adam.state_dict())", "adam.lr = 0.01"),
         always=("plan.step()", "", "adam.zero_grad()"),
         after=("show(v)\nshow(adam.lr)", "adam.step()\nshow(v)", "show(v.grad)"),
+    ),
+    Feature(
+        "e = Tensor([1.0, 2.0], requires_grad=True)\nrms = optim.RMSprop([e], lr=0.1)",
+        ("rms.zero_grad()\n((y * e) ** 2).mean().backward()\nrms.step()", "y = y * getattr(e, 'ndim')"),
+        ("rms.register_step_pre_hook(lambda *_: e.grad.mul_(0.0))", "rms.register_step_pre_hook(print).remove()",
+         "rms.register_step_post_hook(lambda *_: e.data.mul_(2.0))"), after=("show(e)",),
     ),
 ]  # fmt: skip
 
