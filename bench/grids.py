@@ -20,7 +20,7 @@ from bench.workloads import WORKLOADS, Forward
 # marker in the docs    (title, groups of workloads)
 STEP_TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "training": ("Training: time of one step", ("mlp", "mnist", "names")),
-    "headline": ("A perceptron of so many parameters, batch 100: time of one training step", ("headline",)),
+    "headline": ("A perceptron by its number of parameters, batch 100: time of one training step", ("headline",)),
     "matmul": ("Matmul, new operands at each call; N and T say how each operand is stored", ("matmul",)),
     "long": ("16 million floats", ("elementwise", "softmax", "layer_norm")),
     "language": ("Character models: time of one training step", ("language",)),
@@ -182,7 +182,7 @@ def kernels_grid(kernels: list[KernelTimes]) -> Grid:
         samples = sorted(s for k in kernels if k.kind == kind for s in k.samples_s)
         rows.append([f"all {kind}", "", "", *(seconds(s) for s in (samples[len(samples) // 2], samples[0], samples[-1]))])
     heads = ["", "kind", "kernels", "median", "least", "most"]
-    return Grid("picograd: from a graph to loaded code, each kernel; nothing is found on disk, or kept there", heads, rows)
+    return Grid("picograd: from a graph to loaded code, each kernel; without the cache on disk", heads, rows)
 
 
 def accuracy_grid(steps: list[Measured]) -> Grid:
