@@ -26,9 +26,9 @@ ARITHMETIC = (("multiply_adds", "fma"), ("mmas", "mma"), ("wgmmas", "wgmma"), ("
 PER_THREAD = ("multiply_adds", "exponentials")  # all others are counted per warp
 COLUMNS_EXPLAINED = (
     "Counts are of one run. Arithmetic, loads, stores, shuffles and barriers are instructions of warps (wgmma: of four "
-    "warps; tiles: of the copy engine). A sector is 32 bytes of global memory. The next columns count by these bytes: how "
-    "many times the least they are, which is each operand once; and the arithmetic for each. Bank conflicts are turns of "
-    "shared memory beyond the least. Registers are those of a thread, by NVRTC for sm_80, or for sm_90a if need be."
+    "warps; tiles: of the copy engine). A sector is 32 bytes of global memory. The next two columns are about these bytes: "
+    "their ratio to the least, which is each operand once, and the arithmetic per byte. Bank conflicts are turns of shared "
+    "memory beyond the least. Registers are those of a thread, by NVRTC for sm_80, or for sm_90a if needed."
 )
 
 
