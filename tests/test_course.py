@@ -23,7 +23,7 @@ COURSE = ROOT / "docs" / "course"
 EXERCISES = COURSE / "exercises"
 PAGES = [*course(), COURSE / "README.md"]
 NAMES = [page.stem for page in course()]
-PLACE = "## Where this stands in picograd"
+PLACE = "## Where this is in picograd"
 
 
 @pytest.mark.req("I3", "J14")
