@@ -191,7 +191,7 @@ NORMS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "RMSprop"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_states_that_begin_equal_have_memory_of_their_own(norm: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Running statistics, weights and moments begin with equal constants: in one memory, the first step would be another."""
+    """Running statistics, weights and moments begin with equal constants: in one memory, the first step would differ."""
     monkeypatch.setenv("PICOGRAD_CACHE", "off")
     x, y, net = pg.rand(16, 6).realize(), pg.randint(0, 3, (16,)).realize(), nn.Sequential(nn.Linear(6, 8), NORMS[norm]())
     step = trained(lambda number: F.cross_entropy(net(x), y), [net], kind)
