@@ -1,4 +1,4 @@
-// One launch: a block finds its tensor and its position in it; one launch for all tensors.
+// One launch: a block finds its tensor and position; one launch for all tensors.
 //
 // The blocks of all tensors are counted through, each tensor's from a block of its own on, since what is decided for a
 // tensor, here whether its weights decay, is decided for a block. A network has its addresses in a table in memory;
