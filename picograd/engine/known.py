@@ -759,10 +759,12 @@ class Repeats:
             self._counts.clear()
         count = self._counts[skeleton] = self._counts.get(skeleton, 0) + 1
         if count == PLANNINGS_TO_MENTION:
+            powers = any(op.code is OpCode.POW and _source(op.src[1]).code is OpCode.CONST for op in form.order)
+            lengths = "pad to a few lengths, or cut to a symbolic one: n = pg.Variable('n', 1, 512), x[: n.bind(k)]."
             warn_user(
                 f"realize: the computation here was planned {count} times, each time with other lengths or"
                 f" numbers, the last with a result of shape {root.shape}. Each plan is scheduled, and may compile."
-                "\n  hint: pad to a few lengths, or cut to a symbolic one: n = pg.Variable('n', 1, 512), x[: n.bind(k)].",
+                f"\n  hint: {'an exponent that changes must be a tensor: x ** pg.tensor(p); ' if powers else ''}{lengths}",
                 PlanningWarning,
             )
 

@@ -530,6 +530,8 @@ def cov(self: T, *, correction: int = 1, fweights: Any = None, aweights: Any = N
         mean = (x * weights).sum(1, keepdim=True) / total
         norm = total - correction * ((weights * aweights).sum() / total if aweights is not None else 1)
     centred = x - mean
+    rest = centred if weights is None else centred * weights
+    centred = centred - rest.sum(1, keepdim=True) / total  # the rounding of a large mean
     right = (centred if weights is None else centred * weights).T
     norm = norm.cast(x.dtype).clamp(min=0) if isinstance(norm, type(self)) else max(norm, 0)
     result: T = centred.matmul(right).div(norm)

@@ -9,6 +9,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.errors import PlanningWarning
+from picograd.look import watch
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +30,20 @@ def test_the_eighth_length_is_mentioned_once() -> None:
         " last with a result of shape (12, 12). Each plan is scheduled, and may compile."
         "\n  hint: pad to a few lengths, or cut to a symbolic one: n = pg.Variable('n', 1, 512), x[: n.bind(k)]."
     )
+
+
+def test_an_exponent_that_changes_is_to_be_a_tensor() -> None:
+    """Powers are products, roots and quotients for some exponents, so that each number has a plan of its own."""
+    x = pg.rand(40).realize()
+    with pytest.warns(
+        PlanningWarning, match=r"hint: an exponent that changes must be a tensor: x \*\* pg\.tensor\(p\); pad"
+    ):
+        for i in range(9):
+            (x ** (0.3 + 0.047 * i)).realize()
+    with watch() as counts:
+        for i in range(9):
+            (x ** pg.tensor(0.3 + 0.047 * i)).realize()
+    assert counts.scheduled == 1
 
 
 def test_lengths_offsets_and_numbers_that_change_are_not_mentioned() -> None:

@@ -204,3 +204,15 @@ def test_a_convolution_adds_up_blocks_in_one_order_for_an_image_alone_or_among_o
     together = convolve(drawn).detach().numpy()
     assert np.array_equal(convolve(drawn[:1]).detach().numpy(), together[:1])
     assert np.array_equal(convolve(drawn[1:3]).detach().numpy(), together[1:3])
+
+
+@pytest.mark.parametrize("mean", [1e4, 1e5])
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_covariance_does_not_feel_the_rounding_of_a_large_mean(mean: float, weights: bool) -> None:
+    array = (mean + rng.standard_normal((4, 1000))).astype(np.float32)
+    given = np.arange(1000) % 3 + 1 if weights else None
+    exact = np.cov(array.astype(np.float64), fweights=given)
+    found = pg.cov(Tensor(array), fweights=None if given is None else Tensor(given)).numpy()
+    assert np.max(np.abs(found - exact)) < 1e-6
+    if not weights:
+        assert np.max(np.abs(pg.corrcoef(Tensor(array)).numpy() - np.corrcoef(array.astype(np.float64)))) < 1e-6

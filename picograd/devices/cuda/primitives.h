@@ -69,7 +69,11 @@ template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16
 // too (a row of something larger may not).
 #ifdef __CUDACC_RTC__
 template <int N, class T> PRIMITIVE bool is_aligned(const T* memory) {
-  return ((uint64)memory & (alignof(Lanes<T, N>) - 1)) == 0;
+  uint32 beyond = (uint64)memory & (alignof(Lanes<T, N>) - 1);
+#if __CUDA_ARCH__ >= 1000
+  asm volatile("" : "+r"(beyond));  // else loops are written out once for each way in which their pointers may be aligned
+#endif
+  return beyond == 0;
 }
 template <int N, class T> PRIMITIVE Lanes<T, N> load_lanes(const T* memory, int64 index) {
   if (is_aligned<N>(memory)) return *(const Lanes<T, N>*)(memory + index);
