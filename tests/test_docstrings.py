@@ -81,10 +81,10 @@ def public_names() -> dict[str, object]:
                 found |= methods_of(value)
             if inspect.isfunction(value) or inspect.isclass(value):
                 found[name if module is picograd else f"{module.__name__.removeprefix('picograd.')}.{name}"] = value
-    schedules = [getattr(picograd.optim.lr_scheduler, name) for name in picograd.optim.lr_scheduler.__all__]
-    for value in [*vars(picograd.nn).values(), *vars(picograd.optim).values(), *schedules]:
-        if inspect.isclass(value):
-            found |= {f"nn.{value.__name__}": value, **methods_of(value)}
+    for page, module in (("nn", picograd.nn), ("optim", picograd.optim), ("optim", picograd.optim.lr_scheduler)):
+        for value in vars(module).values():
+            if inspect.isclass(value) and (module is not picograd.optim.lr_scheduler or value.__name__ in module.__all__):
+                found |= {f"{page}.{value.__name__}": value, **methods_of(value)}
     seen: set[int] = set()
     return {name: value for name, value in found.items() if not (id(value) in seen or seen.add(id(value)))}
 
@@ -137,7 +137,7 @@ def test_a_public_name_is_described(name: str) -> None:
         return  # members of an enumeration are named; nothing is made of arguments
     said = with_references(text) + (inspect.getdoc(function) or "")
     unsaid = [p for p in inspect.signature(function).parameters if p not in SHARED and not re.search(rf"\b{p}\b", said)]
-    assert not unsaid, f"says what {', '.join(unsaid)} may be"
+    assert not unsaid, f"`Args:` lacks {', '.join(unsaid)}"
     raised = set(re.findall(r"raise ([A-Z]\w+)\(", source_of(value, function))) & {*picograd.__all__}
     assert all(re.search(rf"^ *{error}:", said, re.MULTILINE) for error in raised), f"Raises: {', '.join(raised)}"
 

@@ -102,7 +102,7 @@ def _arguments_with_gradients(call: Op) -> list[Op]:
 AT_ONCE = WITH_BODY | {OpCode.COPY}  # a user may have written their gradients, or they are on another device
 BY_USERS = AT_ONCE - {OpCode.LOOP}
 SURE = chain_rules.sure - AT_ONCE - {OpCode.CUSTOM} | {OpCode.FORMULA, OpCode.OUTPUT}  # each of which has a row
-DEEPER = 3  # depth of the graph of gradients, in depths of the graph itself
+DEPTH_RATIO = 3  # depth of the graph of gradients, in depths of the graph itself
 
 
 def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Sequence[Op]) -> dict[Op, Op] | None:
@@ -117,7 +117,7 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
         return None
     src = (*seeds, *seeds.values(), *leaves)
     gradient = unshared(OpCode.GRADIENT, leaves[0].dtype, src, len(seeds), (), False)
-    gradient.depth = 1 + DEEPER * max([op.depth for op in src])
+    gradient.depth = 1 + DEPTH_RATIO * max([op.depth for op in src])
     made = (gradient,)
     return {leaf: unshared(OpCode.OUTPUT, leaf.dtype, made, i, leaf.shape, False) for i, leaf in enumerate(leaves)}
 

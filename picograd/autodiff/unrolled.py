@@ -37,7 +37,7 @@ STEPS_MIN = 4  # fewer are written out
 CHEAP_STEPS_MIN = 16  # where no step has a product or a sum: some of them are a few instructions of one kernel
 FORMULA_OPS_MIN = 256  # of all steps that differ in constants: fewer are one kernel's
 OPERANDS_MAX = 8  # of a FORMULA: one of more, as a list that is stacked, is written out behind the loops
-LONG = 16  # of a graph: a shorter one has no steps
+ORDER_OPS_MIN = 16  # of a graph: a shorter one has no steps
 LEVELS = (3, 9)  # levels below an Op that its form consists of: the first few, and all if these tell two Ops not apart
 LAG_STEPS_MAX = 4  # steps back that a step may look
 TRIALS_MAX = 8  # chains whose steps are compared; also how often one chain is cut at its ends
@@ -65,7 +65,7 @@ def rolled(
       blocks:  SHRINKs and PADs in the graphs
     """
     order = toposort(roots, sources=graph_sources)
-    if len(order) < LONG or (outline := _outline(order)) in _without_loops:
+    if len(order) < ORDER_OPS_MIN or (outline := _outline(order)) in _without_loops:
         return roots, blocks
     graphs, has_loops = written_out([*roots, *blocks], most_operands=OPERANDS_MAX), False
     for _ in range(LOOPS_MAX):

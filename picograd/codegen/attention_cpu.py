@@ -336,7 +336,7 @@ class Strips:
 
 
 # ---- gradients ----
-UNITS = 4  # iterations of GRID at least, where heads are few and keys are many
+UNITS_MIN = 4  # iterations of GRID at least, where heads are few and keys are many
 
 
 def emit_attention_grad(nest: Nest, context: Context) -> None:
@@ -351,7 +351,7 @@ def emit_attention_grad(nest: Nest, context: Context) -> None:
     (H, G, D, _), T = heads.known_lengths, heads.num_queries
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
     parts, length, dq = num_parts(heads), numel((heads.batch, H, T, D)), slots.get(DQ)
-    beside = parts if isinstance(heads.batch, int) and heads.batch * G < UNITS else 1  # parts in different iterations
+    beside = parts if isinstance(heads.batch, int) and heads.batch * G < UNITS_MIN else 1  # parts in different iterations
     own = dq if dq is None or parts == 1 else scratch(heads.dtype, mul(length, beside))
     with build.loop(numel((heads.batch, G, beside)), AxisKind.GRID) as position:
         b, group, first_part = unflatten(position, [heads.batch, G, beside])
@@ -376,7 +376,7 @@ def num_parts(heads: HeadStrips) -> int:
 
     Nor does a length that is no shorter than a block, so that a symbolic one has the same parts; those without keys add 0.
     """
-    return 1 if longest(heads.num_keys) < heads.block else ceildiv(UNITS, heads.known_lengths[1])
+    return 1 if longest(heads.num_keys) < heads.block else ceildiv(UNITS_MIN, heads.known_lengths[1])
 
 
 def _add_up(heads: HeadStrips, build: Builder, partial: Op, parts: int, dq: Op) -> None:

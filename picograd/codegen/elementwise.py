@@ -403,31 +403,31 @@ def _place(i: Dim, j: Dim) -> Dim:
 
 
 # ---- their tiles on a GPU ----
-TILE_EXTENT = 32  # elements in each direction, and threads along a line
-LINE_ELEMENTS = TILE_EXTENT + 1  # of a line in shared memory, so that the elements of a column are in different banks
-TILED_OPERANDS_MAX = DECLARED_SHARED_BYTES // (TILE_EXTENT * LINE_ELEMENTS * 8)  # operands that are copied
+TILE_ROWS = 32  # elements in each direction, and threads along a line
+LINE_ELEMENTS = TILE_ROWS + 1  # of a line in shared memory, so that the elements of a column are in different banks
+TILED_OPERANDS_MAX = DECLARED_SHARED_BYTES // (TILE_ROWS * LINE_ELEMENTS * 8)  # operands that are copied
 
 
 def fills_tiles(reads: TransposedReads) -> bool:
     """True if an operand is transposed and tiles are not mostly empty: short lines are in caches anyway."""
-    return bool(reads.loads) and all(greatest(reads.extents[group]) >= TILE_EXTENT for group in (reads.across, -1))
+    return bool(reads.loads) and all(greatest(reads.extents[group]) >= TILE_ROWS for group in (reads.across, -1))
 
 
 def emit_transposed_gpu(reads: TransposedReads, nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
     """Writes the grid: a block a tile."""
     *before, length = reads.extents
-    across, loads, high = before[reads.across], reads.loads[:TILED_OPERANDS_MAX], target.block_threads // TILE_EXTENT
-    before[reads.across] = ceildiv(across, TILE_EXTENT)
-    grid = [*before, ceildiv(length, TILE_EXTENT)]
+    across, loads, high = before[reads.across], reads.loads[:TILED_OPERANDS_MAX], target.block_threads // TILE_ROWS
+    before[reads.across] = ceildiv(across, TILE_ROWS)
+    grid = [*before, ceildiv(length, TILE_ROWS)]
     with build.loop(numel(tuple(grid)), AxisKind.GRID) as block:
         *at, tile = unflatten(block, grid)
-        top, left = mul(at[reads.across], TILE_EXTENT), mul(tile, TILE_EXTENT)
-        copies = [build.alloc(load.dtype, TILE_EXTENT * LINE_ELEMENTS, MemorySpace.SHARED) for load in loads]
+        top, left = mul(at[reads.across], TILE_ROWS), mul(tile, TILE_ROWS)
+        copies = [build.alloc(load.dtype, TILE_ROWS * LINE_ELEMENTS, MemorySpace.SHARED) for load in loads]
         with build.loop(target.block_threads, AxisKind.BLOCK) as thread:
-            side, line = mod(thread, TILE_EXTENT), floordiv(thread, TILE_EXTENT)
+            side, line = mod(thread, TILE_ROWS), floordiv(thread, TILE_ROWS)
 
             def each_line(body: Callable[[Dim], None]) -> None:
-                with build.loop(TILE_EXTENT // high, AxisKind.LOOP) as step:
+                with build.loop(TILE_ROWS // high, AxisKind.LOOP) as step:
                     body(add(mul(step, high), line))
 
             def bring(j: Dim) -> None:

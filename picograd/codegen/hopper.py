@@ -73,7 +73,7 @@ MENU = (
     (128, 96), (128, 64), (64, 256), (64, 192), (64, 128), (64, 64),
 )  # fmt: skip
 MENU_OF_ADDS = ((256, 128), (128, 256), (128, 192), (128, 128), (256, 64), (128, 64), (64, 256), (64, 128), (64, 64))
-GROUP = 8  # rows of tiles that run together
+TILE_GROUP_ROWS = 8  # rows of tiles that run together
 # Two warpgroups that take turns with tiles; on an H100 0.75 to 0.84 of the time for K = 768, and 1.05 for 3072, or for 768
 # in parts.
 IN_TURN, IN_TURN_MARGIN = True, 1.15
@@ -155,7 +155,7 @@ def _cut_product(
     room = target.shared_bytes - BARRIER_NBYTES
     for slabs in (0,) if by_threads else (2, 1):
         blocks = min(num_tiles(product, rows, columns), target.multiprocessors)
-        tile = WarpgroupTile(rows, columns, 0, slabs, GROUP, blocks, in_turn)
+        tile = WarpgroupTile(rows, columns, 0, slabs, TILE_GROUP_ROWS, blocks, in_turn)
         if not product.adds and slabs == 0 and (columns % PIECE_COLUMNS or tile.num_sums > SUMS_MAX):
             return
         if in_turn and num_tiles(product, rows, columns) <= blocks:

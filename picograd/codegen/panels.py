@@ -42,7 +42,7 @@ from picograd.record import Record
 
 # ---- panels ----
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
-PACK_TRANSPOSED = 16  # the same if packing transposes: one cache line of each column ...
+PACK_LINES_TRANSPOSED = 16  # the same if packing transposes: one cache line of each column ...
 PACK_LINES = 64  # ... or four, which are read faster, if K is long enough to give all threads work all the same
 BETWEEN_ROWS = 16  # elements between stored rows: with a K of a power of two all rows would share one cache set
 
@@ -140,7 +140,7 @@ def in_blocks(
 
 def rows_to_transpose(k: Dim) -> int:
     """Returns the number of rows of K that packing transposes at a time."""
-    return PACK_LINES if isinstance(k, int) and k >= 8 * PACK_LINES else PACK_TRANSPOSED
+    return PACK_LINES if isinstance(k, int) and k >= 8 * PACK_LINES else PACK_LINES_TRANSPOSED
 
 
 def rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:

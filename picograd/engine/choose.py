@@ -87,7 +87,7 @@ from picograd.road import finish
 # ---- timing ----
 ROUNDS = 9
 SAMPLE_SECONDS_MIN = 0.002
-GAIN = 0.97  # a candidate wins only if it takes less than this part of the best guess's time
+TIME_RATIO_MAX = 0.97  # a candidate wins only if it takes less than this part of the best guess's time
 
 Make = Callable[[Kernel, Choice], Executable]
 Writes = Mapping[str, Callable[[Kernel, Op], Source]]  # language -> the writer of a user's kernel, given its KERNEL Op
@@ -122,7 +122,7 @@ def winner_of(samples: Sequence[Sequence[float]]) -> int:
     >>> winner_of([[1.0, 1.0, 1.0], [0.9, 0.9, 0.9], [0.5, 1.1, 1.1]])
     1
     """
-    best, best_ratio = 0, GAIN
+    best, best_ratio = 0, TIME_RATIO_MAX
     for place, sample in enumerate(samples[1:], 1):
         ratios = sorted(time / guess for time, guess in zip(sample, samples[0]))
         ratio = float(np.median(ratios))

@@ -204,7 +204,7 @@ MATRIX_QUERIES_MIN = 16  # queries, as many as a matrix instruction has rows; fo
 ROWS_MAX = 64  # rows for one head of keys: more are worth matrix instructions
 THREADS_MAX = 128
 KEYS_AT_ONCE_MAX = 4  # keys that a team handles together
-ON_ITS_WAY = 32  # 32-bit words of keys and values that a thread reads together, in the dtype of computation
+READ_WORDS = 32  # 32-bit words of keys and values that a thread reads together, in the dtype of computation
 PART_REGISTERS = 112  # for those and for a thread's rows; the others are for addresses and unconverted elements
 PART_KEYS_MIN = 64  # keys of a part: storing and joining it is then cheap
 PARTS_MAX = 64
@@ -260,7 +260,7 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
         team *= 2
     own = sum(ceildiv(features, team * lanes) * lanes for features in (D, E))
     words = attention.dtype.compute_dtype.itemsize // 4
-    at_once = max(1, min(KEYS_AT_ONCE_MAX, ON_ITS_WAY // (own * words)))
+    at_once = max(1, min(KEYS_AT_ONCE_MAX, READ_WORDS // (own * words)))
     left = PART_REGISTERS // words - at_once * own
     if left < own + 2 + at_once:
         return None
@@ -299,7 +299,7 @@ def most_keys(attention: Op, queries: int, keys: Dim) -> int:
 # shared memory to a second block of the same multiprocessor, which computes while the first waits.
 WARPS_MAX = 4
 ROW_THREADS = 16  # threads that share a row without matrix instructions
-REGISTERS = 127  # 32-bit words of accumulators and of values under way; the others of 255 are fragments and addresses
+ACCUMULATOR_WORDS_MAX = 127  # 32-bit words of accumulators and values under way; the others of 255: fragments and addresses
 REGISTERS_MAX = 176  # the same if there is no smaller cut; nothing spills (tests/golden/compilers/gpu_resources.txt)
 WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a warp, columns), the best first
 THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
@@ -457,7 +457,7 @@ def _first_that_fits(
     batch = attention.src[0].shape[0] if isinstance(attention.src[0].shape[0], int) else BLOCKS_MIN
     for cut in cuts:
         leaves_enough = cut.rows < 2 * length and batch * num_heads * ceildiv(length, cut.rows) >= BLOCKS_MIN
-        most, room = REGISTERS, min(target.shared_bytes, max(DECLARED_SHARED_BYTES, target.shared_bytes // 2))
+        most, room = ACCUMULATOR_WORDS_MAX, min(target.shared_bytes, max(DECLARED_SHARED_BYTES, target.shared_bytes // 2))
         if cut is cuts[-1]:
             most, room = REGISTERS_MAX, target.shared_bytes
         registers = _registers(cut, needs, attention.dtype.compute_dtype, target.has_async_copies)

@@ -178,7 +178,7 @@ def like_its_sources(buffer: Buffer, root: Op, read: Iterable[Buffer]) -> Buffer
 
 
 # ---- memory ----
-NAMED = 4  # of the largest
+NAMED_MAX = 4  # of the largest
 
 
 class MemoryOwner(NamedTuple):
@@ -234,8 +234,8 @@ def out_of_memory(device: str, wanted: int | str, state: str = "") -> OutOfMemor
     shown = wanted if isinstance(wanted, str) else format_nbytes(wanted)
     fact = f"{device}: cannot allocate {shown}" + (f": {state}" if state else "")
     found = memory_owners(device)
-    texts = [str(owner) for owner in found[:NAMED]]
-    rest = found[NAMED:]
+    texts = [str(owner) for owner in found[:NAMED_MAX]]
+    rest = found[NAMED_MAX:]
     if rest:
         texts.append(f"{len(rest)} others with {format_nbytes(sum(owner.nbytes for owner in rest))}")
     if texts:

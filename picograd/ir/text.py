@@ -152,7 +152,7 @@ def enum_names(code: OpCode) -> Callable[[str], Any]:
 
 
 # ---- lines ----
-WIDTH = 34  # columns before the dtype
+LEFT_COLUMNS = 34  # columns before the dtype
 REFERENCE = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|%(\d+)""")
 LINE = re.compile(r"^\s*%(\d+) = ([A-Z0-9_]+)((?: %\d+)*)(?: (.*?))?$")
 
@@ -199,7 +199,7 @@ class _Names:
         left = " ".join([self.of(op), "=", op.code.name, *map(self.of, op.src)])
         argument = self.argument(op)
         left = f"{left} {argument}" if argument else left
-        return f"{left.ljust(WIDTH)}   {op.dtype} {show(op.shape, self.of)}"
+        return f"{left.ljust(LEFT_COLUMNS)}   {op.dtype} {show(op.shape, self.of)}"
 
     def argument(self, op: Op) -> str:
         """Returns the text of an Op besides its code and sources."""
@@ -387,5 +387,5 @@ def neighbourhood(op: Op) -> str:
         shown = "" if o.arg is None else " " + show(o.arg, of)
         sources = " ".join(of(s) for s in o.src)
         left = f"{of(o)} = {o.code.name} {sources}".rstrip() + shown
-        lines.append(f"{'  > ' if o is op else '    '}{left.ljust(WIDTH)}   {o.dtype} {show(o.shape, of)}")
+        lines.append(f"{'  > ' if o is op else '    '}{left.ljust(LEFT_COLUMNS)}   {o.dtype} {show(o.shape, of)}")
     return "\n".join(lines)

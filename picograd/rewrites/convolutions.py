@@ -220,7 +220,7 @@ def _elements(x: Op, axis: int, first: int, step: int, count: int) -> Op:
 # others have channels (autodiff/transposes.py):
 #
 #     x (C, B, *lengths), w (O, B, *windows)  ->  (C, O, *taps)
-WELL_FILLED = 0.6  # of the lanes of the vectors that outputs are computed in, one or two
+FILLED_LANES_MIN = 0.6  # of the lanes of the vectors that outputs are computed in, one or two
 
 
 def is_of_pixels(op: Op, target: Target | None) -> bool:
@@ -247,7 +247,7 @@ def is_narrow(op: Op, target: Target | None) -> bool:
         return False
     lanes = target.sum_lanes(op.dtype)
     channels, outputs = static_shape(op.shape[:2])
-    return _filled(outputs, lanes) < WELL_FILLED <= _filled(channels, lanes)
+    return _filled(outputs, lanes) < FILLED_LANES_MIN <= _filled(channels, lanes)
 
 
 def has_many_gaps(op: Op) -> bool:

@@ -52,7 +52,7 @@ from picograd.schedule.recompute import OPS_PER_BYTE, compute_again
 
 # ---- what it costs to compute a value again ----
 BYTES_READ_RATIO_MAX = 2  # times its own bytes: a value is computed again at each reader only if that reads no more
-TILE = 128  # rows and columns of a GPU's product that a block computes
+TILE_ROWS = 128  # rows and columns of a GPU's product that a block computes
 LAUNCH_BYTES = 1 << 22  # bytes that a GPU could move in the time it takes to start a kernel
 
 
@@ -85,7 +85,7 @@ def costly_operands(nests: Nests, product: Op, target: Target | None) -> list[Op
         value = operand
         while value.code in MOVEMENT and value.code is not OpCode.PAD:
             value = value.src[0]
-        readers = ceildiv(greatest(across), TILE) * max(1, operand.numel // max(1, value.numel))
+        readers = ceildiv(greatest(across), TILE_ROWS) * max(1, operand.numel // max(1, value.numel))
         is_computed = value.code in ELEMENTWISE or value.code is OpCode.GATHER
         is_costly = is_computed and readers > 1 and value not in nests.home
         if is_costly and _cost_to_recompute(nests, value) * readers > _cost_to_store(nests, value, readers):

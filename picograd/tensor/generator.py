@@ -33,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 MASK = 0xFFFFFFFF  # 32 bits
-AHEAD = 64  # keys computed together: NumPy takes as long for all of them as Python for ten
+KEYS_AHEAD = 64  # keys computed together: NumPy takes as long for all of them as Python for ten
 
 
 class Word(Cell):
@@ -118,7 +118,7 @@ class GeneratorState:
     """The position of one device in the sequence.
 
     seed, count:  cells of one uint64 each
-    ahead:        a seed, a number, and keys that were computed together: of draw number * AHEAD and the next ones
+    ahead:        a seed, a number, and keys that were computed together: of draw number * KEYS_AHEAD and the next ones
     """
 
     def __init__(self, seed: int, device: str):
@@ -134,12 +134,12 @@ class GeneratorState:
         """Returns the key of a draw."""
         seed, (of, begun, known) = self.seed.number, self.ahead
         seed = self.seed.on_host() if seed is None else seed
-        number, place = divmod(count, AHEAD)
+        number, place = divmod(count, KEYS_AHEAD)
         if known and begun == number and of == seed:
             return known[place]
         if place or not number:  # programs with few draws do not need further keys
             return int(threefry(count, seed))
-        keys: list[int] = threefry(count + np.arange(AHEAD, dtype=np.uint64), seed).tolist()
+        keys: list[int] = threefry(count + np.arange(KEYS_AHEAD, dtype=np.uint64), seed).tolist()
         self.ahead = seed, number, keys
         return keys[0]
 

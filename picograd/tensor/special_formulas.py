@@ -154,7 +154,7 @@ BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
     -236364091 / 2730,
 )  # fmt: skip
-RAISED = 8  # arguments are shifted to at least 8; nine terms of the series then leave 2^-54
+ARGUMENT_MIN = 8  # arguments are shifted to at least 8; nine terms of the series then leave 2^-54
 
 
 def _less(a: Op, bound: float) -> Op:
@@ -162,11 +162,11 @@ def _less(a: Op, bound: float) -> Op:
 
 
 def _right_half(x: Op) -> tuple[Op, Op, Op, Op]:
-    """Returns whether x < 1/2; x or 1 - x, the one of at least 1/2; whether that is below RAISED; and it shifted there."""
+    """Returns whether x < 1/2; x or 1 - x, the one of at least 1/2; whether that is below ARGUMENT_MIN; and it shifted."""
     left = _less(x, 0.5)
     y = where(left, -x + 1.0, x)
-    small = _less(y, RAISED)
-    return left, y, small, where(small, y + RAISED, y)
+    small = _less(y, ARGUMENT_MIN)
+    return left, y, small, where(small, y + ARGUMENT_MIN, y)
 
 
 def _inverse_powers(z: Op, coefficients: list[float]) -> Op:
@@ -185,7 +185,7 @@ def lgamma(x: Op) -> Op:
     stirling = (z - 0.5) * (unary(OpCode.LOG, z) - 1.0) + (series / z + (math.log(2 * math.pi) - 1) / 2)
     held = where(small, y, 1.0)
     product = held
-    for k in range(1, RAISED):
+    for k in range(1, ARGUMENT_MIN):
         product = product * (held + k)
     value = where(small, stirling - unary(OpCode.LOG, product), stirling)
     nearest, rest = _whole_and_rest(x)
@@ -224,7 +224,7 @@ def digamma(x: Op) -> Op:
     value = unary(OpCode.LOG, z) - (series / z + 0.5) / z
     held = where(small, y, 1.0)
     total = unary(OpCode.RECIPROCAL, held)
-    for k in range(1, RAISED):
+    for k in range(1, ARGUMENT_MIN):
         total = total + unary(OpCode.RECIPROCAL, held + k)
     value = where(small, value - total, value)
     rest = where(left, _whole_and_rest(x)[1], 0.25)
@@ -298,7 +298,7 @@ def mvlgamma(x: Op, p: int) -> Op:
 
 
 # ---- Bessel functions ----
-NEAR = 8.0
+NEAR_MAX = 8.0
 LARGEST = 713.0  # largest float64 whose I0 and I1 are finite
 # Chebyshev coefficients of sqrt(x) e^-x I(x) in t = 16 / x - 1, x >= 8, by our own fit with 40 digits.
 FAR_0 = (
@@ -320,14 +320,14 @@ FAR_1 = (
 
 def _branches(x: Op, order: int) -> tuple[Op, Op, Op]:
     """Returns whether x >= 0 is near, I(x) for near ones, and e^-x I(x) for the others."""
-    near = less_equal(x, NEAR)
+    near = less_equal(x, NEAR_MAX)
     inner = where(near, x, 0.0)
     quarter = inner * inner * 0.25
     terms = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(27)]
     total = polynomial(quarter, terms)
     if order:
         total = total * (where(near, x, 1.0) * 0.5)
-    held = minimum(where(near, NEAR, x), 1e300)  # e^inf times 0 would be NaN
+    held = minimum(where(near, NEAR_MAX, x), 1e300)  # e^inf times 0 would be NaN
     far = chebyshev(x.filled(16.0) / held - 1.0, FAR_1 if order else FAR_0) / unary(OpCode.SQRT, held)
     return near, total, far
 

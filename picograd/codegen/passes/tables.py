@@ -28,7 +28,7 @@ from picograd.ir.stages import Kernel
 from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, walk
 from picograd.record import replace
 
-LENGTH = 16  # of a table: lanes of a vector of float32
+TABLE_LANES = 16  # of a table: lanes of a vector of float32
 STEPS_MIN = 2  # of computing a value: one costs as much as to look it up
 TABLES_MAX = 8  # before a loop, or in it: registers
 READS_MIN = 4  # of a table that each iteration fills
@@ -41,7 +41,7 @@ Lookups = dict[Op, Op]  # a value -> the small integer that it depends on
 
 def may_look_up(kernel: Kernel, target: Target) -> bool:
     """True where something of a Kernel is an integer below 16, and the target permutes 16 lanes by a vector, as AVX-512."""
-    if target.is_gpu or target.lanes(dtypes.float32) != LENGTH:
+    if target.is_gpu or target.lanes(dtypes.float32) != TABLE_LANES:
         return False
     return any(op.code in ELEMENTWISE and op.dtype.is_int and _is_small(op) for op in toposort(kernel.values()))
 
@@ -97,8 +97,8 @@ def _tables(found: Lookups, numbers: Iterator[int]) -> tuple[list[Statement], di
             if len(tables) == TABLES_MAX:
                 continue
             number = next(numbers)
-            place = Op(OpCode.RANGE, dtypes.int64, (const(LENGTH, dtypes.int64),), (number, AxisKind.VECTOR))
-            table = tables[common] = Op(OpCode.ALLOC, value.dtype, (), (f"t{number}", LENGTH, MemorySpace.REGISTER))
+            place = Op(OpCode.RANGE, dtypes.int64, (const(TABLE_LANES, dtypes.int64),), (number, AxisKind.VECTOR))
+            table = tables[common] = Op(OpCode.ALLOC, value.dtype, (), (f"t{number}", TABLE_LANES, MemorySpace.REGISTER))
             (stored,) = substitute([value], {integer: cast(_within(place, integers[common]), integer.dtype)})
             filled += [Alloc(table), For(place, (Store(table, place, stored),))]
         places[value] = Op(OpCode.LOAD, value.dtype, (tables[common], cast(_widened(integer), dtypes.int64)))
@@ -109,7 +109,7 @@ def _within(place: Op, integers: Sequence[Op]) -> Op:
     """Returns a place of a table among the values that its integers have: others may be beyond memory, or divide by 0."""
     lows, highs = zip(*map(value_range, integers))
     low, high = min(lows), max(highs)
-    place = place if high == LENGTH - 1 else minimum(place, int(high))
+    place = place if high == TABLE_LANES - 1 else minimum(place, int(high))
     return maximum(place, int(low)) if low > 0 else place
 
 
@@ -124,7 +124,7 @@ def _values_of_vectors(body: Sequence[Statement], copies: int = 1, is_vector: bo
     for statement in body:
         inner: dict[Op, int] = {}
         if isinstance(statement, For) and statement.range.arg[1] is AxisKind.VECTOR:
-            if int(statement.range.src[0].arg) == LENGTH:
+            if int(statement.range.src[0].arg) == TABLE_LANES:
                 inner = _values_of_vectors(statement.body, copies, True)
         elif isinstance(statement, For) and statement.range.arg[1] is AxisKind.UNROLL:
             inner = _values_of_vectors(statement.body, copies * int(statement.range.src[0].arg), is_vector)
@@ -191,7 +191,7 @@ def _lookups(values: Sequence[Op], changing: set[Op], of_lanes: set[Op]) -> Look
 
 def _is_small(op: Op) -> bool:
     low, high = value_range(op)
-    return low >= 0 and high < LENGTH
+    return low >= 0 and high < TABLE_LANES
 
 
 def _widened(integer: Op) -> Op:

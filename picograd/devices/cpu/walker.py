@@ -69,7 +69,7 @@ ROW, REVERSED, CARRIED, TURNS = range(4)  # kinds of patches
 LINE_WORDS = 24  # three cache lines: words that leaders write, words that are read, counts of the helper
 JOB, NEXT_LINE, ENDS, LOCK, ACQUIRE, RELEASE, CLOCK, CLOCK_ID, SPIN_NS, LINE_YIELD, SLEEPS, PLANS = 0, 1, *range(8, 18)
 IDLE, ASLEEP = 0, 1  # jobs
-LOOKS = 64  # between two looks at the clock, some 4 us
+CLOCK_LOOKS = 64  # between two looks at the clock, some 4 us
 WORDS = {name: str(number) for name, number in vars().items() if name.isupper()}
 
 SYMBOLS = ("walk", "gate", "serve", "dismiss")
@@ -202,7 +202,7 @@ head:
   br i1 %is.idle, label %again, label %done
 again:
   %more = add i64 %count, 1
-  %is.long = icmp sge i64 %more, LOOKS
+  %is.long = icmp sge i64 %more, CLOCK_LOOKS
   br i1 %is.long, label %rest, label %wait
 wait:
   PAUSE

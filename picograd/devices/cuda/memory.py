@@ -19,10 +19,10 @@ from functools import partial
 from picograd.interrupts import AtDeath, held_back, lock
 from picograd.ir.backend import MemoryCount
 
-STEP = 512  # bytes; lengths are multiples, so blocks begin at multiples of 256, as the driver's memory does
+STEP_BYTES = 512  # bytes; lengths are multiples, so blocks begin at multiples of 256, as the driver's memory does
 SMALL_NBYTES_MAX = 1 << 20  # up to here blocks come from segments of their own kind, and may leave a rest
 SMALL_SEGMENT_NBYTES, LARGE_SEGMENT_NBYTES = 2 << 20, 32 << 20  # minimum sizes
-SEGMENT_STEP = 2 << 20  # bytes; longer segments are multiples
+SEGMENT_STEP_BYTES = 2 << 20  # bytes; longer segments are multiples
 
 
 @dataclass(eq=False, slots=True)
@@ -89,7 +89,8 @@ class Pool:
         Args:
           is_counted:  count it as an object's
         """
-        wanted, num_counted, given = -(-nbytes // STEP) * STEP or STEP, nbytes if is_counted else 0, self._given
+        wanted = -(-nbytes // STEP_BYTES) * STEP_BYTES or STEP_BYTES
+        num_counted, given = nbytes if is_counted else 0, self._given
         with self._lock:
             if given and given[0].nbytes == wanted:  # the usual case: a step has freed what the next one needs
                 block, ticket, back = given[0], self._ticket(), AtDeath.__new__(AtDeath)
@@ -140,7 +141,7 @@ class Pool:
     def _grown(self, wanted: int) -> Block | None:
         """Returns a new segment as one free block, of the usual or the needed length, or None."""
         is_small = wanted <= SMALL_NBYTES_MAX
-        rounded = -(-wanted // SEGMENT_STEP) * SEGMENT_STEP
+        rounded = -(-wanted // SEGMENT_STEP_BYTES) * SEGMENT_STEP_BYTES
         usual = SMALL_SEGMENT_NBYTES if is_small else max(LARGE_SEGMENT_NBYTES, rounded)
         for nbytes in dict.fromkeys((usual, rounded, wanted)):
             address = self._new_segment(nbytes)
@@ -156,7 +157,7 @@ class Pool:
         """Hands out a free block; the rest of it stays free, if it is large enough."""
         self._remove(block)
         rest = block.nbytes - wanted
-        if rest >= (STEP if block.is_small else SMALL_NBYTES_MAX):
+        if rest >= (STEP_BYTES if block.is_small else SMALL_NBYTES_MAX):
             other = Block(block.start + wanted, rest, block.is_small, block.ticket, True, block, block.after)
             if block.after is not None:
                 block.after.before = other

@@ -25,7 +25,7 @@ from picograd.interrupts import AtDeath, held_back, rlock, wait_until
 
 # ---- pinned memory ----
 RING_NBYTES, RING_PIECE_NBYTES = 32 << 20, 8 << 20
-RING_ALIGNMENT = 256
+RING_ALIGNMENT_BYTES = 256
 PIECES_MAX = 256  # in flight at once; more small ones could not be looked through quickly
 
 
@@ -59,7 +59,7 @@ class Staging:
         while len(self._used) >= PIECES_MAX or any(a < end and start < b for a, b, _ in self._used):
             self._wait_for(self._used[0][2])
             self._events.give(self._used.popleft()[2])
-        self._head, self._piece = -(-end // RING_ALIGNMENT) * RING_ALIGNMENT, (start, end)
+        self._head, self._piece = -(-end // RING_ALIGNMENT_BYTES) * RING_ALIGNMENT_BYTES, (start, end)
         return start
 
     def used(self, stream: Any) -> Any:
