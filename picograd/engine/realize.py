@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from picograd.autodiff.gradient import WRITTEN_LATER, written_out
-from picograd.autodiff.unrolled import LONG, from_memory, rolled
+from picograd.autodiff.unrolled import ORDER_OPS_MIN, from_memory, rolled
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
 from picograd.engine.host_memory import forget_copies, reads_shared, shared
@@ -97,7 +97,7 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
     """
     blocks, graphs, left = seen.parts or seen.blocks if seen is not None else (), dict(zip(missing, missing)), missing
     order = order_of(missing)
-    if len(order) >= LONG or not WRITTEN_LATER.isdisjoint(map(CODE, order)):
+    if len(order) >= ORDER_OPS_MIN or not WRITTEN_LATER.isdisjoint(map(CODE, order)):
         written = _written(missing, blocks, () if seen is None else frozenset(seen.numbers))
         graphs, blocks = dict(zip(missing, written)), written[len(missing) :]
         left = [op for op in dict.fromkeys(graphs.values()) if op.code is not OpCode.BUFFER and op.realized is None]

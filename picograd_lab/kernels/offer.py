@@ -24,7 +24,7 @@ from picograd.codegen.emit import guess
 from picograd.codegen.unfuse import unfuse_given
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.engine.choose import GAIN, call_of, merged, parts_of, with_given, written_candidates
+from picograd.engine.choose import TIME_RATIO_MAX, call_of, merged, parts_of, with_given, written_candidates
 from picograd.engine.devices import compiler_for
 from picograd.engine.realize import realize
 from picograd.errors import ArgumentError, ArgumentTypeError, PicogradError
@@ -224,7 +224,7 @@ class Offering:
             Planned(compiler.device, found.schedule, [executable], inputs).run()
             blocks = max(dim_value(launch.grid, {}) for launch in source.launches)
             clocks[name] = clocks_of(take_counts(executable), blocks, len(source.launches))
-        if clocks[self.kernel] < GAIN * clocks[OWN]:
+        if clocks[self.kernel] < TIME_RATIO_MAX * clocks[OWN]:
             self._won.add(_shapes(call_of(cut)))
             offers.change(self.name, None)  # offered again under another key, so that plans are made again
             self._offer()
