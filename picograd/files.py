@@ -137,7 +137,7 @@ def _mode_of(path: str) -> int | None:
 
 
 def _settle(folder: str, start: str) -> None:
-    """Has the rename reach the disk, and removes abandoned temporary files, whose names begin with `start`."""
+    """Writes the rename to the disk, and removes abandoned temporary files, whose names begin with `start`."""
     with suppress(OSError):  # some file systems, and Windows, have no such call
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:

@@ -201,7 +201,7 @@ SPIN_SECONDS, PAUSE_SECONDS = 2e-3, 1e-4  # of asking again and again; then betw
 
 
 class held_back:  # noqa: N801  # as it is called
-    """Has an interrupt wait until the block ends, except in `let_in`. Other threads than the first are never interrupted.
+    """Delays an interrupt until the block ends, except in `let_in`. Other threads than the first are never interrupted.
 
     A `finally` or `__exit__` is not enough where something must be put back: an interrupt may come at its first step, or
     between the change that it shall undo and the `try`.
@@ -263,7 +263,7 @@ class Ends:
     __slots__ = ("waiting", "_enter", "_leave", "_usual", "_is_over")
 
     def begin(self, enter: CodeType, leave: CodeType) -> None:
-        """Has an interrupt wait from here on where it comes in the code of __enter__ or of __exit__."""
+        """Delays, from here on, an interrupt that arrives in the code of __enter__ or of __exit__."""
         self._enter, self._leave, self._is_over = enter, leave, False
         self.waiting: list[tuple[int, FrameType | None]] = []
         self._usual = _handler_of(signal.SIGINT)
@@ -389,7 +389,7 @@ def _free_locks() -> None:
 
 
 def whole_at_fork(acquire: Callable[[], object], release: Callable[[], object]) -> None:
-    """Has forks wait until no other thread holds a lock: for what must not be found half done.
+    """Delays forks until no other thread holds a lock: for steps that a child must not find half done.
 
     For locks of modules that are loaded with picograd: a fork that waits releases locks named meanwhile, too. The
     lock that was named last is taken first, so a thread that holds one may wait for those that were named before it.
@@ -404,7 +404,7 @@ _num_busy = 0  # threads in such a block
 
 @contextmanager
 def forks_wait() -> Iterator[None]:
-    """Has forks wait until the block ends, in which many threads may be at once: for libraries with locks of their own."""
+    """Delays forks until the block ends, in which many threads may be at once: for libraries with locks of their own."""
     global _num_busy
     with _idle:
         _num_busy += 1

@@ -43,7 +43,7 @@ class Command:
 
 
 def end_at_once() -> None:
-    """Has Ctrl-C end the command without a word, such as a traceback of imports, until it `hear_again`s.
+    """Lets Ctrl-C end the command without output, such as a traceback of imports, until `hear_again`.
 
     Half of a library may be loaded then, which makes an ImportError of an interrupt.
     """
@@ -55,7 +55,7 @@ def end_at_once() -> None:
 
 
 def hear_again() -> None:
-    """Has Ctrl-C raise KeyboardInterrupt again."""
+    """Lets Ctrl-C raise KeyboardInterrupt again."""
     if Command.ends_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         Command.ends_at_once = False
@@ -76,7 +76,7 @@ def load_late(module: str) -> Any:
 
 @contextmanager
 def collecting_later() -> Iterator[None]:
-    """Has the collector wait while modules are loaded, and then leave out what they have made.
+    """Stops the collector while modules are loaded, and then excludes their objects from collection.
 
     After:   it is on, or off, as it was, and looks less often. Objects from before picograd are frozen with its own. Where
              there are many of them nothing is: what a program has built before may become garbage.

@@ -79,7 +79,7 @@ class Cuda(Library):
         return True
 
     def enable_flash_sdp(self, enabled: bool) -> None:
-        """Has no effect: attention never stores its scores, with any kernel."""
+        """Does nothing: attention never stores its scores, with any kernel."""
 
     enable_mem_efficient_sdp = enable_math_sdp = enable_cudnn_sdp = enable_flash_sdp
 

@@ -171,7 +171,7 @@ def scatter_store_base(grad: Op, out: Op) -> Op:
 
 
 def scatter_store_updates(grad: Op, out: Op) -> Op:
-    """Among updates with equal indices only the last one has a gradient."""
+    """The gradient goes to the last of the updates with equal indices."""
     index, updates = out.src[1], out.src[2]
     axis, batch = out.arg[1:]
     count = Op(OpCode.IOTA, int64, (), numel(index.shape))

@@ -164,7 +164,7 @@ class Builder:
         self._open[-1].append(Mma(acc, to_op(at), lhs, to_op(left), rhs, to_op(right)))
 
     def barrier(self) -> None:
-        """Has all threads of the block wait for each other."""
+        """Makes all threads of the block wait for each other."""
         self._open[-1].append(Barrier())
 
     def finish(self) -> tuple[Statement, ...]:

@@ -287,7 +287,7 @@ class _TeamRows:
         return [*outer, add(mul(last, self.team.lanes), lane)] if self.rows.column_groups else []
 
     def bring(self) -> None:
-        """Has each thread copy its part of a row; no other thread reads it, so there is no barrier."""
+        """Copies each thread's part of a row; no other thread reads it, so there is no barrier."""
         if not self.kept:
             return
         build, lanes, (at,) = self.build, self.team.lanes, self.at

@@ -464,7 +464,7 @@ class FirstPlaces(Record):
         return elements, build.load(first, 0)
 
     def choose(self, build: Builder, firsts: Tables, table: int, elements: Op, first: Op, candidates: Tables) -> None:
-        """Has the threads whose first element is among the first ones add their groups to the candidates, at their rank.
+        """Adds the groups of threads whose first element is among the first ones to the candidates, at their rank.
 
         An empty group is left out: several of them would have the same rank.
         """

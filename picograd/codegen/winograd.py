@@ -64,7 +64,7 @@ class Winograd(Record, dict=True):
 
     @cached_property
     def _apart(self) -> tuple[Fraction, ...]:
-        """For each finite point the product of its distances to the others."""
+        """The product of the distances of each finite point to the others."""
         others = [self._finite[:i] + self._finite[i + 1 :] for i in range(len(self._finite))]
         return tuple(prod((p - q for q in rest), start=Fraction(1)) for p, rest in zip(self._finite, others))
 

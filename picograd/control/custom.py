@@ -61,7 +61,7 @@ class FunctionContext:
         self.saved_tensors = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Has no effect, whatever the `tensors`: no jvp reads them, since forward mode is derived from backward.
+        """Does nothing with the `tensors`: no jvp reads them, since forward mode is derived from backward.
 
         >>> FunctionContext((True,)).save_for_forward(Tensor([1.0]))
         """

@@ -163,7 +163,7 @@ def _drop(jobs: SimpleQueue[Any]) -> None:
 
 @contextmanager
 def _quick_turns() -> Iterator[None]:
-    """Has threads take turns quickly: by default a thread waits 5 ms for Python's lock after each call of a compiler."""
+    """Lets threads take turns quickly: by default a thread waits 5 ms for Python's lock after each call of a compiler."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, TURN_SECONDS))
     try:
@@ -247,7 +247,7 @@ class Backend(Record):
 
 
 class Wanted(Record):
-    """All that the code of a kernel depends on: the kernel, the kernels that are offered, and whether candidates are timed.
+    """Facts on which a kernel's code depends: the kernel, the kernels that are offered, and whether candidates are timed.
 
     text:  the kernel as text
     key:   a digest of all this, which keeps no graph alive
@@ -447,7 +447,7 @@ class Compiler:
 
 @contextmanager
 def _naming_line_of(kernel: Kernel) -> Iterator[None]:
-    """Has an error name the user's line that made the kernel's values: that of the first value with a line."""
+    """Adds to an error the user's line that made the kernel's values: that of the first value with a line."""
     try:
         yield
     except PicogradError as error:

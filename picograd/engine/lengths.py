@@ -199,7 +199,7 @@ class Moving(Record):
 
 
 def _begin(arguments: dict[Op, Any], offset: Offset, at: Dim) -> None:
-    """Has a block begin at another place."""
+    """Moves the beginning of a block."""
     op = offset.op
     arg = arguments[op] = list(arguments.get(op, op.arg))
     start, end = arg[offset.axis]
@@ -652,7 +652,7 @@ class Lengths(Struct):
         self.is_refused = self.solution is None and len(self.samples) >= SAMPLES_MAX
 
     def narrow_bounds(self) -> None:
-        """Has closer bounds from now on."""
+        """Narrows the bounds from now on."""
         self._forget()
         self.is_close = True
 
@@ -670,7 +670,7 @@ class Lengths(Struct):
                 self.keep_own()
 
     def keep_own(self) -> None:
-        """Has all graphs of this form keep their own lengths."""
+        """Lets all graphs of this form keep their own lengths."""
         self._forget()
         self.is_refused, self.solution = True, None
 

@@ -592,7 +592,7 @@ def _is_positive(a: Array) -> bool:
 
 
 def _lu_pivots(a: Array) -> Array:
-    """For each column the row that is exchanged with the next: the first of the largest remaining ones."""
+    """The row that is exchanged with the next one, for each column: the first of the largest remaining ones."""
     k = min(a.shape[-2:])
     transposed = _transposed(a)
     pivots = np.zeros((len(transposed), k), np.int64)

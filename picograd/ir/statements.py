@@ -345,7 +345,7 @@ class Mma(Described):
 
 # ---- barriers and checks ----
 class Barrier(Described):
-    """All threads of the block wait here for each other; SHARED memory written before is seen after."""
+    """A barrier where all threads of the block wait for each other; SHARED memory written before is seen after."""
 
     text: ClassVar[str] = "barrier"
     orders: ClassVar[bool] = True

@@ -220,7 +220,7 @@ def order_units(units: Sequence[Unit], roots: Sequence[Op]) -> Order:
 
 
 def _refused_updates(units: Sequence[Unit], needs: _Needs, failing: Sequence[int]) -> set[Op]:
-    """Has UPDATEs run after the readers of the values they overwrite, and after CHECKs; returns those that cannot."""
+    """Orders UPDATEs after the readers of the values they overwrite, and after CHECKs; returns those that cannot."""
     refused = set()
     for number, unit in enumerate(units):
         for value in unit.written:

@@ -101,7 +101,7 @@ class _Prices:
         return found
 
     def unstore(self, op: Op, leaves: Mapping[Op, None], rest: dict[Op, None]) -> None:
-        """Has the readers of a value compute it.
+        """Lets the readers of a value compute it.
 
         Args:
           leaves:  the memory from which it is computed

@@ -1,4 +1,4 @@
-"""When values are computed: those that the user asks for, and in the same plan others that are known to be needed.
+"""The time when values are computed: those that the user asks for, and in the same plan others that are known to be needed.
 
 Two kinds of values join a plan unasked. Writes in place are state: if they stayed graphs, x += 1 in a loop would build an
 ever longer one. And a loss and its gradients share most of their work (tensor/unasked.py). A graph that joins unasked and
@@ -39,7 +39,7 @@ _failed: LivingSet[Op] = LivingSet()  # graphs that joined a plan unasked and fa
 
 
 def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None:
-    """Has all of `cells` computed as soon as one of them, or of `others`, is: they share most of their work."""
+    """Marks `cells` to be computed as soon as one of them, or of `others`, is: they share most of their work."""
     cells = list(cells)
     references = [weakref.ref(cell) for cell in cells]
     for cell in (*cells, *others):
@@ -357,7 +357,7 @@ _mentioned: set[Line | None] = set()
 
 
 class NextLook:
-    """When to look for a long graph next.
+    """The next time to look for a long graph.
 
     depth:  graphs at least that deep are measured
     limit:  number of Ops alive from which on graphs are measured

@@ -42,7 +42,7 @@ _met: Latest[Hashable, None] = Latest(1024)  # keys of graphs that were computed
 
 # ---- values that begin something ----
 def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
-    """Has values computed before the next plan, in a plan of their own; constants only if they `begin_apart`.
+    """Marks values to be computed before the next plan, in a plan of their own; constants only if they `begin_apart`.
 
     A network begins with them. One kernel makes its random numbers, not each kernel that reads them, and the plan of its
     first step is that of later steps, which find these values in memory.

@@ -158,7 +158,7 @@ waiting: dict[Waiting, None] = {}
 
 
 def wait_for(roots: Iterable[Op], cells: Iterable[Cell]) -> None:
-    """Has gradients computed with the next value that shares work with them, those that were added to earlier ones, too."""
+    """Marks gradients to be computed with the next value that shares work with them, also those added to earlier ones."""
     one = Waiting(roots, cells)
     for other in [*waiting]:
         is_sum = not one.cells.keys().isdisjoint(other.cells)

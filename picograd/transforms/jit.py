@@ -216,7 +216,7 @@ class Form:
         self.forget()
 
     def forget(self) -> None:
-        """Has the next call check everything."""
+        """Makes the next call check everything."""
         self.replay: ReplayCall | None = None
         self.seen = -1
         self.modes: Modes | None = None
@@ -489,7 +489,7 @@ _tracing = rlock()  # one thread at a time: a trace puts gradients aside that be
 
 
 def forget_captures() -> None:
-    """Has every jitted function traced again at its next call."""
+    """Makes every jitted function trace again at its next call."""
     for function in _functions.living():
         function.latest, function.forms = None, Latest(CAPTURES_MAX)
 

@@ -60,7 +60,7 @@ def length_of(program: Program, memory: Op) -> Dim:
 
 
 class _Question(NamedTuple):
-    """Are first + lane .. first + lane + span - 1 elements of memory of this length?
+    """The question whether first + lane .. first + lane + span - 1 are elements of memory of this length.
 
     lane:  a LANES where each lane is asked about for itself
     """

@@ -105,7 +105,7 @@ class HostCode:
 
 # ---- runs that can be stopped ----
 def _lead_elsewhere(walk: Callable[[], None], state: Words, may_stop: bool) -> None:
-    """Has another thread lead a plan while this one waits for it, or for Ctrl-C.
+    """Lets another thread lead a plan while this one waits for it, or for Ctrl-C.
 
     Args:
       state:     the plan's state, where the walker finds out whether to stop

@@ -75,7 +75,7 @@ def check_inside(tile_map: TileMap, numel: int) -> None:
 
 # ---- for a driver ----
 def encode(tile_map: TileMap, dtype: DType, address: int, into: int) -> None:
-    """Has the driver write a map to 128 bytes of this process, at an address that is a multiple of 64.
+    """Lets the driver write a map to 128 bytes of this process, at an address that is a multiple of 64.
 
     Raises:
       DeviceError: a rule of the driver is violated, also one that is not checked here.
