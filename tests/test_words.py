@@ -17,7 +17,7 @@ DESCRIBED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 # A clause where a noun exists: "What is read row by row" is a stacked input.
 CLAUSE = re.compile(
-    r"(What|Which|Who|Whose|Whatever|Whoever|Where|How|Whether|Of)\b"
+    r"(What|Which|Who|Whose|Whatever|Whoever|Where|When|How|Whether|Of|For|Among|Has|Is|Are)\b"
     r"|Says\b|(Returns|Yields) (what|which|who|whatever|whoever)\b"
 )
 # Words of a grammar of our own, each with what to write instead.
