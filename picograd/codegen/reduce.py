@@ -15,7 +15,7 @@ Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import chain, zip_longest
 
 from picograd import dtype as dtypes
@@ -57,6 +57,7 @@ from picograd.ir.symbolic import (
     add,
     affine,
     ceildiv,
+    factors_of,
     flatten,
     floordiv,
     mod,
@@ -239,22 +240,32 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
     return len(across) > sum(terms.get(along) == 1 for terms in steps)
 
 
-def _walks(indices: Sequence[Op], batch: Op) -> list[dict[Op, int]]:
+def _walks(indices: Sequence[Op], batch: Op) -> list[dict[Op, Dim]]:
     """Returns the strides of each index; indices that differ only in their constant count once, as of x[1:] and x.
 
     An axis has no stride if a load or a quotient depends on it: x[i[j], c] and x[j * 9 // 4 + c] have strides along c
     alone. An index with a quotient of the batch's axis is left out.
     """
-    found: dict[frozenset[tuple[Op, int]], dict[Op, int]] = {}
+    found: dict[frozenset[tuple[Op, Dim]], dict[Op, Dim]] = {}
     for terms, _ in map(affine, indices):
-        below = {atom: toposort([atom]) for atom in terms}
-        moving = {atom: step for atom, step in terms.items() if any(op.code is OpCode.RANGE for op in below[atom])}
+        strides = dict([_stride(atom, step) for atom, step in terms.items()])
+        below = {atom: toposort([atom]) for atom in strides}
+        moving = {atom: step for atom, step in strides.items() if any(op.code is OpCode.RANGE for op in below[atom])}
         parts = [(below[atom], {op.code for op in below[atom]}) for atom in moving if atom.code is not OpCode.RANGE]
         read = {op for ops, codes in parts if batch not in ops or OpCode.LOAD in codes for op in ops}
         steps = {atom: step for atom, step in moving.items() if atom not in read}
         if all(atom.code is OpCode.RANGE for atom in steps):
             found.setdefault(frozenset(moving.items()), steps)
     return list(found.values())
+
+
+def _stride(atom: Op, step: int) -> tuple[Op, Dim]:
+    """Returns the loop variable of a product with lengths, and its stride; any other part of an index as it is."""
+    factors = factors_of(atom)
+    moving = [factor for factor in factors if any(op.code is OpCode.RANGE for op in toposort([factor]))]
+    if len(moving) != 1 or len(factors) == 1:
+        return atom, step
+    return moving[0], reduce(mul, [factor for factor in factors if factor is not moving[0]], step)
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:

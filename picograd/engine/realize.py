@@ -72,7 +72,7 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
     varied = None
-    if seen is not None and len(_plans) >= PLANS_MIN and Profiling.recorder is None:
+    if seen is not None and len(_plans) >= PLANS_MIN:
         seen, varied = _families.varied(seen)
     if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
         if len(varied.ops) >= OPS_OF_LARGE:

@@ -358,7 +358,14 @@ def _has_phases_along(op: Op, axis: int) -> bool:
     if isinstance(length, int):
         return length > 0
     beyond = subtract(ceildiv(op.shape[2 + axis], apart), length)
-    return isinstance(beyond, int) and bounds(length)[0] > (2 * apart - before) // apart
+    (num_taps,) = static_shape(op.src[1].shape[2 + axis : 3 + axis])
+    starts = [_start(r, before, apart) for r in range(apart) if (before - r) % apart < num_taps]
+    return isinstance(beyond, int) and max(starts) < bounds(length)[0]
+
+
+def _start(phase: int, before: int, apart: int) -> int:
+    """Returns the element of x under the first tap, of those that meet any, of a phase's position 0."""
+    return (phase + (before - phase) % apart - before) // apart
 
 
 def has_patches(op: Op) -> bool:
@@ -450,7 +457,7 @@ def _phase(op: Op, at: tuple[int, ...], counts: list[Dim]) -> Op:
     for i, (r, apart) in enumerate(zip(at, arg.input_dilation)):
         before, num_taps = arg.padding[i][0], static_shape(w.shape)[2 + i]
         first = (before - r) % apart
-        start = (r + first - before) // apart  # the element under the first tap of position 0
+        start = _start(r, before, apart)
         stop = add(counts[i], start + (num_taps - first - 1) // apart)  # behind that under the last tap of the last
         beyond = subtract(stop, lengths[i])
         assert isinstance(beyond, int)
