@@ -15,7 +15,7 @@ Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from itertools import chain, zip_longest
 
 from picograd import dtype as dtypes
@@ -265,7 +265,10 @@ def _stride(atom: Op, step: int) -> tuple[Op, Dim]:
     moving = [factor for factor in factors if any(op.code is OpCode.RANGE for op in toposort([factor]))]
     if len(moving) != 1 or len(factors) == 1:
         return atom, step
-    return moving[0], reduce(mul, [factor for factor in factors if factor is not moving[0]], step)
+    stride: Dim = step
+    for factor in factors:
+        stride = stride if factor is moving[0] else mul(stride, factor)
+    return moving[0], stride
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:

@@ -41,7 +41,7 @@ from picograd.ir.build import (
 )
 from picograd.ir.op import Dim, Op, Shape, filled, greatest_numel
 from picograd.ir.opcode import MOVEMENT, OpCode
-from picograd.ir.shape import ConvArg, MatmulArg, of_numbers
+from picograd.ir.shape import ConvArg, MatmulArg, numel, of_numbers
 from picograd.ir.symbolic import add, bounds, ceildiv, less, mul, subtract
 from picograd.record import replace
 from picograd.rewrites.products import product, sum_of
@@ -123,11 +123,18 @@ def has_few_places(op: Op, target: Target | None) -> bool:
     arg, (x, w) = op.arg, op.src
     if target is not None and (target.is_gpu or target.plain_sums and arg.of_weight) or not op.dtype.is_float:
         return False
-    if not of_numbers((*op.shape[2:], *x.shape[2:], *w.shape)) or 0 in (*x.shape, *w.shape):
+    if max(arg.input_dilation) > 1 or w.shape[0] == arg.groups or 0 in (*x.shape, *w.shape):
         return False
-    if max(arg.input_dilation) > 1 or w.shape[0] == arg.groups:
-        return False
-    return prod(static_shape(op.shape[2:])) <= (1 if arg.of_weight else PLACES_MAX)
+    if not of_numbers((*x.shape[2:], *w.shape)):
+        return arg.of_weight and {*op.shape[2:]} == {1} and _sees_all(op)
+    return of_numbers(op.shape[2:]) and prod(static_shape(op.shape[2:])) <= (1 if arg.of_weight else PLACES_MAX)
+
+
+def _sees_all(op: Op) -> bool:
+    """True for windows of a symbolic length that begin with the first element of x and end with the last."""
+    (x, w), steps = op.src, op.arg.dilation
+    reaches = [add(mul(subtract(count, 1), step), 1) for count, step in zip(w.shape[2:], steps)]
+    return {*op.arg.padding} == {(0, 0)} and all(subtract(n, reach) == 0 for n, reach in zip(x.shape[2:], reaches))
 
 
 def by_places(op: Op, plain_sums: bool) -> Op:
@@ -166,11 +173,11 @@ def of_all_images(op: Op, plain_sums: bool) -> Op:
     """
     (_, w), arg, groups = op.src, op.arg, op.arg.groups
     outputs, images, *pixels = w.shape
-    num_pixels, own = prod(static_shape(tuple(pixels))), static_shape((outputs,))[0] // groups
+    num_pixels, own = numel(pixels), static_shape((outputs,))[0] // groups
     channels, places = op.shape[0], prod(static_shape(op.shape[2:]))
     windows = reshape(_windows(op), (channels, groups, images, places, num_pixels))
     matrix, rows = permute(windows, (1, 2, 4, 0, 3)), reshape(w, (groups, own, images, num_pixels))
-    is_apart = num_pixels > 1 and images != 1
+    is_apart = num_pixels != 1 and images != 1
     matrix = Op(OpCode.CONTIGUOUS, op.dtype, (matrix,)) if is_apart or places > 1 else matrix
     rows = Op(OpCode.CONTIGUOUS, op.dtype, (rows,)) if is_apart else rows
     k = mul(images, num_pixels)
@@ -193,8 +200,8 @@ def _multiplied(rows: Op, matrix: Op, arg: ConvArg, plain_sums: bool) -> Op:
 def _windows(op: Op) -> Op:
     """Returns the elements of x under the taps of each place: (B, C, places * taps); of one tap they are a step apart."""
     (x, w), arg = op.src, op.arg
-    places, taps = static_shape(op.shape[2:]), static_shape(w.shape[2:])
-    if prod(taps) == 1:
+    places, taps = static_shape(op.shape[2:]), w.shape[2:]
+    if numel(taps) == 1:
         for i, (before, _) in enumerate(arg.padding):
             x = _elements(x, 2 + i, -before, arg.stride[i], places[i])
         return x
@@ -203,16 +210,16 @@ def _windows(op: Op) -> Op:
         window = x
         for i, (before, _) in enumerate(arg.padding):
             window = _elements(window, 2 + i, at[i] * arg.stride[i] - before, arg.dilation[i], taps[i])
-        seen.append(reshape(window, (*x.shape[:2], 1, prod(taps))))
+        seen.append(reshape(window, (*x.shape[:2], 1, numel(taps))))
     return joined(seen, 2)
 
 
-def _elements(x: Op, axis: int, first: int, step: int, count: int) -> Op:
-    """Returns `count` elements along an axis, a step apart; 0 outside of x."""
-    (length,), reach = static_shape(x.shape[axis : axis + 1]), (count - 1) * step + 1
-    x = pad_axis(x, axis, max(0, -first), max(0, first + reach - length))
-    start = max(0, first)
-    return _every(shrink_axis(x, axis, start, start + reach), axis, step)
+def _elements(x: Op, axis: int, first: int, step: int, count: Dim) -> Op:
+    """Returns `count` elements along an axis, a step apart; 0 outside of x, where its length is known."""
+    reach = add(mul(subtract(count, 1), step), 1)
+    beyond, start = subtract(add(reach, first), x.shape[axis]), max(0, first)
+    x = pad_axis(x, axis, max(0, -first), max(0, beyond) if isinstance(beyond, int) else 0)
+    return _every(shrink_axis(x, axis, start, add(reach, start)), axis, step)
 
 
 # ---- gradients of a convolution's weight ----
@@ -220,6 +227,7 @@ def _elements(x: Op, axis: int, first: int, step: int, count: int) -> Op:
 # others have channels (autodiff/transposes.py):
 #
 #     x (C, B, *lengths), w (O, B, *windows)  ->  (C, O, *taps)
+GUESSED_PIXELS = 64  # of images of symbolic lengths
 FILLED_LANES_MIN = 0.6  # of the lanes of the vectors that outputs are computed in, one or two
 
 
@@ -227,14 +235,14 @@ def is_of_pixels(op: Op, target: Target | None) -> bool:
     """True for a weight that sees one element at a time, of fewer numbers than the images that it sees."""
     if not _is_plain(op, target) or op.src[0].shape[2:] != op.src[1].shape[2:] or set(op.arg.padding) != {(0, 0)}:
         return False
-    channels, outputs = static_shape(op.shape[:2])
-    return channels * outputs <= (channels + outputs) * prod(static_shape(op.src[0].shape[2:]))
+    (channels, outputs), pixels = static_shape(op.shape[:2]), numel(op.src[0].shape[2:])
+    return channels * outputs <= (channels + outputs) * (pixels if isinstance(pixels, int) else GUESSED_PIXELS)
 
 
 def by_images(op: Op, plain_sums: bool) -> Op:
     """Returns such a gradient as a sum of products, (C, P) @ (P, O) of each image, read in their present layout."""
     (x, w), wide = op.src, op.dtype.compute_dtype
-    num_pixels = prod(static_shape(x.shape[2:]))
+    num_pixels = numel(x.shape[2:])
     images = permute(reshape(cast(x, wide), (*x.shape[:2], num_pixels)), (1, 0, 2))
     grads = permute(reshape(cast(w, wide), (*w.shape[:2], num_pixels)), (1, 2, 0))
     products = product(images, grads, MatmulArg(tf32=True) if op.arg.tf32 else None, plain_sums)
@@ -243,7 +251,9 @@ def by_images(op: Op, plain_sums: bool) -> Op:
 
 def is_narrow(op: Op, target: Target | None) -> bool:
     """True for a weight whose outputs leave lanes empty that its channels fill."""
-    if target is None or not _is_plain(op, target) or min(static_shape(_padding_of_swapped(op)[0])) < 0:
+    if target is None or not _is_plain(op, target) or not of_numbers([n for s in op.src for n in s.shape]):
+        return False
+    if min(static_shape(_padding_of_swapped(op)[0])) < 0:
         return False
     lanes = target.sum_lanes(op.dtype)
     channels, outputs = static_shape(op.shape[:2])
@@ -286,7 +296,7 @@ def _is_plain(op: Op, target: Target | None) -> bool:
         return False
     if not arg.of_weight or arg.groups != 1 or {*arg.stride, *arg.dilation, *arg.input_dilation} != {1}:
         return False
-    return op.dtype.is_float and all(isinstance(n, int) and n > 0 for s in op.src for n in s.shape)
+    return op.dtype.is_float and not any(n == 0 for s in op.src for n in s.shape)
 
 
 def _filled(count: int, lanes: int) -> float:
@@ -478,9 +488,8 @@ def _every(x: Op, axis: int, step: int) -> Op:
     """Returns x with each `step`-th element along an axis alone."""
     if step == 1:
         return x
-    (length,) = static_shape(x.shape[axis : axis + 1])
-    count = ceildiv(length, step)
-    x = pad_axis(x, axis, 0, count * step - length)
+    count = ceildiv(x.shape[axis], step)
+    x = pad_axis(x, axis, 0, subtract(mul(count, step), x.shape[axis]))
     groups = reshape(x, (*x.shape[:axis], count, step, *x.shape[axis + 1 :]))
     return reshape(shrink_axis(groups, axis + 1, 0, 1), (*x.shape[:axis], count, *x.shape[axis + 1 :]))
 
