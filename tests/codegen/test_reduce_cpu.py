@@ -13,7 +13,7 @@ from picograd.device import Target
 from picograd.ir.build import expand, pad, permute, reduce, reshape, shrink, unary, where
 from picograd.ir.op import Op, const, filled, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Shuffle, Statement
+from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Shuffle, Statement, lanes_of
 from picograd.ir.symbolic import add, floordiv, mul
 from picograd.record import replace
 from picograd.road import create_schedule, lower
@@ -44,6 +44,21 @@ def test_lanes_read_what_is_side_by_side(value: Op, axis: int, joined: bool, tar
     assert any(load.var.arg[1] > 1 for load in loads), "not one vector"
     assert all(load.index.code is not OpCode.VAR or load.index.arg[1] == 1 for load in loads), "a gather"
     assert joined == any(isinstance(one, Let) and one.value.code is OpCode.REDUCE for one in statements)
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 3), (2, 3), (3,), (1,), (0, 1)])
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: str(t.vector_bytes))
+def test_rows_of_images_of_a_symbolic_length_are_not_gathered(axes: tuple[int, ...], target: Target) -> None:
+    """A stride that is a product of lengths is no quotient: an index with one counts."""
+    n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 2, 255))
+    images = Op(OpCode.PARAM, dtypes.float32, (), (0, (3, 40, n, n)))
+    root = reduce(images, OpCode.ADD, axes)
+    (item,) = create_schedule([root]).kernel_items()
+    loads = [one for phase in lower(item.kernel, target).phases for one in all_of(phase) if isinstance(one, Load)]
+    of_images = [load for load in loads if load.memory.code is OpCode.PARAM]
+    assert any(lanes_of(load.var) > 1 for load in of_images) and all(lanes_of(load.index) == 1 for load in of_images)
+    values = {images: np.random.default_rng(0).standard_normal((3, 40, 9, 9), np.float32)}
+    check_same_meaning([root], values, targets=CPU_TARGETS, variables={"n": 9}, tolerance=1e-4)
 
 
 @pytest.mark.parametrize(("columns", "pieces"), [(2048, 2), (4096, 3), (4097, 6), (9000, 6)])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from picograd import dtype as dtypes
 from picograd.autodiff.transposes import conv_w, conv_x
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.rewrites.contract import contract
 from picograd.rewrites.convolutions import has_phases
 from tests.codegen.test_convolution_cpu import check, conv, param
+from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 
 def convolutions(root: Op) -> list[Op]:
@@ -43,6 +45,22 @@ def test_each_phase_has_its_own_taps() -> None:
 def test_a_phase_without_a_tap_is_zero() -> None:
     """Of one tap, three of four positions meet nothing."""
     assert len(convolutions(conv(param(0, 1, 2, 6, 6), param(1, 8, 2, 1, 1), apart=2))) == 1
+
+
+@pytest.mark.parametrize(("taps", "padding", "least"), [(1, 0, 2), (1, 0, 4), (3, 1, 4), (5, 2, 6)])
+def test_gradients_by_images_of_a_symbolic_length_have_phases(taps: int, padding: int, least: int) -> None:
+    """A phase begins with an element that the shortest image has: only phases that meet a tap ask for one."""
+    n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", least, 31))
+    x, w = Op(OpCode.PARAM, dtypes.float32, (), (0, (2, 8, n, n))), param(1, 16, 8, taps, taps)
+    out = conv(x, w, stride=2, padding=padding)
+    grad = Op(OpCode.PARAM, dtypes.float32, (), (2, out.shape))
+    root = conv_x(grad, out)
+    assert {op.arg.input_dilation for op in convolutions(root)} == {(1, 1)}
+    for length in (least, least + 1, 17):
+        places = (length + 2 * padding - taps) // 2 + 1
+        shapes, rng = {w: w.shape, grad: (2, 16, places, places)}, np.random.default_rng(length)
+        values = {op: rng.standard_normal(shape, np.float32) for op, shape in shapes.items()}
+        check_same_meaning([root], values, targets=CPU_TARGETS, variables={"n": length}, tolerance=1e-4)
 
 
 @pytest.mark.parametrize(("length", "taps", "padding"), [(1, 1, 2), (1, 3, 3), (2, 2, 3), (1, 5, 4)])

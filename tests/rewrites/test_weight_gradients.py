@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
@@ -56,6 +57,25 @@ def codes(graph: Op, target: Target | None = TARGET) -> set[OpCode]:
 def test_a_weight_that_sees_one_element_is_a_product(graph: Op, code: OpCode) -> None:
     assert codes(graph) == {code}
     assert codes(graph, GPU_TARGET) == codes(graph, replace(TARGET, plain_sums=True)) == {OpCode.CONV}
+
+
+@pytest.mark.parametrize(("channels", "outputs", "stride", "batch"), [(8, 4, 1, (2,)), (160, 160, 1, ()), (8, 4, 2, ())])
+def test_so_does_one_over_images_of_a_symbolic_length(
+    channels: int, outputs: int, stride: int, batch: tuple[int, ...]
+) -> None:
+    n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 2, 31))
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (2, channels, n, n)))
+    w = param(1, dtypes.float32, outputs, channels, 1, 1)
+    out = Op(OpCode.CONV, w.dtype, (x, w), ConvArg((stride,) * 2, ((0, 0),) * 2, (1, 1), (1, 1)))
+    grad = Op(OpCode.PARAM, dtypes.float32, (), (2, out.shape))
+    graph = conv_w(grad, out)
+    (found,) = [op for op in toposort(contract([graph], TARGET)) if op.code is OpCode.MATMUL]
+    assert found.shape[:-2] == batch and codes(graph) == {OpCode.MATMUL}
+    rng = np.random.default_rng(0)
+    for length in (2, 3, 12, 13):
+        values = {op: rng.standard_normal((2, *op.shape[1:2], *size), np.float32)
+                  for op, size in ((x, (length,) * 2), (grad, ((length - 1) // stride + 1,) * 2))}  # fmt: skip
+        check_same_meaning([graph], values, targets=CPU_TARGETS, variables={"n": length}, tolerance=1e-4)
 
 
 @pytest.mark.parametrize(("pixels", "batch"), [(6, (2,)), (2, ())], ids=["of each image", "of all images"])
