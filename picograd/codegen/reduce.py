@@ -55,15 +55,14 @@ from picograd.ir.stages import Nest, NestKind
 from picograd.ir.symbolic import (
     Coords,
     add,
-    affine,
     ceildiv,
-    factors_of,
     flatten,
     floordiv,
     mod,
     mul,
     placeholder,
     placeholders,
+    strides_in,
     subtract,
     to_op,
     unflatten,
@@ -247,8 +246,7 @@ def _walks(indices: Sequence[Op], batch: Op) -> list[dict[Op, Dim]]:
     alone. An index with a quotient of the batch's axis is left out.
     """
     found: dict[frozenset[tuple[Op, Dim]], dict[Op, Dim]] = {}
-    for terms, _ in map(affine, indices):
-        strides = dict([_stride(atom, step) for atom, step in terms.items()])
+    for strides in map(strides_in, indices):
         below = {atom: toposort([atom]) for atom in strides}
         moving = {atom: step for atom, step in strides.items() if any(op.code is OpCode.RANGE for op in below[atom])}
         parts = [(below[atom], {op.code for op in below[atom]}) for atom in moving if atom.code is not OpCode.RANGE]
@@ -257,18 +255,6 @@ def _walks(indices: Sequence[Op], batch: Op) -> list[dict[Op, Dim]]:
         if all(atom.code is OpCode.RANGE for atom in steps):
             found.setdefault(frozenset(moving.items()), steps)
     return list(found.values())
-
-
-def _stride(atom: Op, step: int) -> tuple[Op, Dim]:
-    """Returns the loop variable of a product with lengths, and its stride; any other part of an index as it is."""
-    factors = factors_of(atom)
-    moving = [factor for factor in factors if any(op.code is OpCode.RANGE for op in toposort([factor]))]
-    if len(moving) != 1 or len(factors) == 1:
-        return atom, step
-    stride: Dim = step
-    for factor in factors:
-        stride = stride if factor is moving[0] else mul(stride, factor)
-    return moving[0], stride
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:

@@ -189,6 +189,19 @@ def factors_of(atom: Op) -> list[Op]:
     return [factor for source in atom.src for factor in factors_of(source)] if atom.code is OpCode.MUL else [atom]
 
 
+def strides_in(index: Dim) -> dict[Op, Dim]:
+    """Returns the loop variables of an index with their strides, which may be symbolic; other parts with their factors."""
+    found: dict[Op, Dim] = {}
+    for atom, step in affine(index)[0].items():
+        factors = factors_of(atom)
+        moving = [factor for factor in factors if any(op.code is OpCode.RANGE for op in toposort([factor]))]
+        variable, stride = (moving[0], cast(Dim, step)) if len(moving) == 1 else (atom, step)
+        for factor in factors if variable is not atom else ():
+            stride = stride if factor is variable else mul(stride, factor)
+        found[variable] = stride
+    return found
+
+
 def _product(factors: Iterable[Op]) -> Op:
     """Returns the product of atoms as one atom: loop variables, then all lengths as one factor."""
     *first, product = sorted(factors, key=_text)
