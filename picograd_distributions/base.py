@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, cast
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
+from picograd.tensor.core import Size
 from picograd.tensor.free_functions import where
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -33,8 +33,6 @@ class Distribution:
     that read them, also inside jit; the error comes when they are computed and names the line that made the distribution.
     PyTorch always checks, and waits for the values.
 
-    batch_shape:      shape of the parameters
-    event_shape:      shape of one value
     has_rsample:      whether gradients flow from samples to the parameters
     has_enumerate_support:  whether the support can be enumerated
     arg_constraints:  the rule of each parameter, by name, in the order of the constructor
@@ -49,7 +47,7 @@ class Distribution:
     _validate_args: bool | None = None  # None: check values that the host knows
 
     def __init__(self, batch_shape: Sizes = (), event_shape: Sizes = (), validate_args: bool | None = None):
-        self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
+        self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
         self.parameters = tuple([name for name in self.arg_constraints if name in vars(self)])
@@ -193,17 +191,31 @@ class Distribution:
         return NoFormulaError(f"{name}: {type(self).__name__} has no formula for it.")
 
     # ---- shapes ----
-    def expand(self, batch_shape: Sizes) -> Self:
+    @property
+    def batch_shape(self) -> Size:
+        """The shape of the parameters."""
+        return self._batch_shape
+
+    @property
+    def event_shape(self) -> Size:
+        """The shape of one value."""
+        return self._event_shape
+
+    def expand(self, batch_shape: Sizes, _instance: Self | None = None) -> Self:
         """Returns the distribution with its parameters broadcast to batch_shape.
+
+        Args:
+          batch_shape:  the new shape
+          _instance:    the result, an object that a subclass has made; it keeps the attributes that it has
 
         >>> pg.distributions.Normal(0.0, 1.0).expand((3,)).batch_shape
         (3,)
         """
-        made, shape, before = copy.copy(self), tuple(batch_shape), len(self.batch_shape)
-        made.batch_shape = shape
+        made, shape, before = _instance or type(self).__new__(type(self)), Size(batch_shape), len(self.batch_shape)
         for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(made, name, value.expand((*shape, *value.shape[before:])))
+            if name not in vars(made):
+                vars(made)[name] = value.expand((*shape, *value.shape[before:])) if isinstance(value, Tensor) else value
+        made._batch_shape = shape
         return made
 
     def _extended(self, sample_shape: Sizes) -> tuple[int, ...]:
@@ -212,14 +224,6 @@ class Distribution:
 
     # ---- names that classes written for PyTorch use ----
     _extended_shape = _extended
-
-    @property
-    def _batch_shape(self) -> tuple[int, ...]:
-        return self.batch_shape
-
-    @property
-    def _event_shape(self) -> tuple[int, ...]:
-        return self.event_shape
 
     def _validate_sample(self, value: Tensor) -> None:
         self._supported(value)
@@ -303,8 +307,8 @@ class Independent(Distribution):
     def variance(self) -> Tensor:
         return self.base_dist.variance
 
-    def expand(self, batch_shape: Sizes) -> Self:
-        made, more = super().expand(batch_shape), self.event_shape[: self.reinterpreted_batch_ndims]
+    def expand(self, batch_shape: Sizes, _instance: Self | None = None) -> Self:
+        made, more = super().expand(batch_shape, _instance), self.event_shape[: self.reinterpreted_batch_ndims]
         made.base_dist = self.base_dist.expand((*batch_shape, *more))
         return made
 

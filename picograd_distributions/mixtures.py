@@ -87,9 +87,9 @@ class MixtureSameFamily(Distribution):
         spread = parts.variance + (parts.mean - self._each(self.mean)) ** 2
         return (self._weights(self.mixture_distribution.probs) * spread).sum(axis)
 
-    def expand(self, batch_shape: Sizes) -> Self:
+    def expand(self, batch_shape: Sizes, _instance: Self | None = None) -> Self:
         """Returns the distribution with its parts broadcast to batch_shape."""
-        made, count = super().expand(batch_shape), self.mixture_distribution.num_classes
+        made, count = super().expand(batch_shape, _instance), self.mixture_distribution.num_classes
         made.mixture_distribution = self.mixture_distribution.expand(batch_shape)
         made.component_distribution = self.component_distribution.expand((*batch_shape, count))
         return made
@@ -170,8 +170,8 @@ class RelaxedOneHotCategorical(Distribution):
         self.probs, self.logits = classes.probs, classes.logits
         super().__init__(classes.batch_shape, (classes.num_classes,), validate_args)
 
-    def expand(self, batch_shape: Sizes) -> Self:
-        made = super().expand(batch_shape)
+    def expand(self, batch_shape: Sizes, _instance: Self | None = None) -> Self:
+        made = super().expand(batch_shape, _instance)
         made.temperature = self.temperature
         return made
 

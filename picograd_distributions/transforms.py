@@ -95,7 +95,7 @@ class Transform:
         return self._inv
 
     def _inverted(self) -> Transform:
-        return _Inverse(self)
+        return _InverseTransform(self)
 
     @property
     def event_dim(self) -> int:
@@ -146,7 +146,7 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-class _Inverse(Transform):
+class _InverseTransform(Transform):
     """The inverse of a transform."""
 
     def __init__(self, transform: Transform):
@@ -170,7 +170,7 @@ class _Inverse(Transform):
         return self.inv._shape(shape, not forward)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Inverse) and self.inv == other.inv
+        return isinstance(other, _InverseTransform) and self.inv == other.inv
 
     __hash__ = object.__hash__
 
@@ -247,6 +247,11 @@ def _inside(x: Tensor) -> Tensor:
     return x.clamp(info.tiny, 1 - info.eps)
 
 
+def _clipped_sigmoid(x: Tensor) -> Tensor:
+    """Returns sigmoid(x), kept above 0 and below 1: encoders of users apply it, too."""
+    return _inside(x.sigmoid())
+
+
 class SigmoidTransform(_OfNumbers):
     """y = 1 / (1 + exp(-x)), kept above 0 and below 1 despite rounding.
 
@@ -257,7 +262,7 @@ class SigmoidTransform(_OfNumbers):
     codomain = c.unit_interval
 
     def _call(self, x: Tensor) -> Tensor:
-        return _inside(x.sigmoid())
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         y = _inside(y)
@@ -828,8 +833,8 @@ class TransformedDistribution(Distribution):
         self.support = _with_axes(whole.codomain, len(after) - cut) if self.transforms else base.support
         super().__init__(after[:cut], after[cut:], validate_args)
 
-    def expand(self, batch_shape: Sizes) -> Self:
-        made = super().expand(batch_shape)
+    def expand(self, batch_shape: Sizes, _instance: Self | None = None) -> Self:
+        made = super().expand(batch_shape, _instance)
         whole = ComposeTransform(self.transforms)
         before = whole.inverse_shape((*batch_shape, *self.event_shape))
         made.base_dist = self.base_dist.expand(before[: len(before) - len(self.base_dist.event_shape)])

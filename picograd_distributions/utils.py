@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
+from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.free_functions import tril_indices
 from picograd.tensor.modes import enable_grad
@@ -101,6 +102,16 @@ class lazy_property(property):  # noqa: N801  PyTorch's name
             with enable_grad():
                 vars(made)[name] = self.wrapped(made)
         return vars(made)[name]
+
+
+def _standard_normal(shape: Sequence[int], dtype: DType, device: Any) -> Tensor:
+    """Returns draws of the standard normal distribution: distributions of users draw from it."""
+    return Tensor.randn(*shape, dtype=dtype, device=device)
+
+
+def _sum_rightmost(value: Tensor, dim: int) -> Tensor:
+    """Returns the sums over the last `dim` axes: densities of independent components."""
+    return value if dim == 0 else value.sum(dim=tuple(range(-dim, 0)))
 
 
 def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:

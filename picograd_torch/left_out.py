@@ -20,7 +20,7 @@ from picograd.dtype import DType
 from picograd.errors import missing
 from picograd.tensor.core import Size
 from picograd.tensor.hooks import RemovableHandle
-from picograd_torch import foreach, library, pytree
+from picograd_torch import foreach, library, private_names, pytree
 from picograd_torch.absent import INSTEAD
 
 RELEASE = picograd.__version__
@@ -28,7 +28,7 @@ VERSION = "2.13.0"  # version of PyTorch whose names and arguments picograd has
 
 # Missing modules that programs import, mostly without using them.
 MODULES = (
-    "_dynamo", "autograd.graph", "distributed", "export", "fx", "hub", "mps", "multiprocessing",
+    "_C", "_dynamo", "autograd.graph", "distributed", "export", "futures", "fx", "hub", "mps", "multiprocessing",
     "nn.attention.flex_attention", "nn.parallel", "overrides", "profiler", "sparse", "testing", "utils.benchmark",
     "utils.cpp_extension", "utils.data.distributed", "utils.model_zoo", "xpu",
 )  # fmt: skip
@@ -170,6 +170,7 @@ def add_left_out() -> None:
     _below("torch.utils._pytree", pytree)
     _with("torch.utils.hooks", RemovableHandle=RemovableHandle)
     vars(picograd).update(foreach.NAMES, _assert=_assert, __version__=VERSION)
+    vars(picograd.utils.data)["_collate_fn_t"] = typing.Callable[[list[Any]], Any]
     vars(picograd.optim)["required"] = object()  # the default of a required setting in PyTorch's optimizers
     number, size = int | float | bool, Size | list[int] | tuple[int, ...]
     device, file = picograd.device | str | int | None, str | os.PathLike[str] | IO[bytes]
@@ -178,7 +179,9 @@ def add_left_out() -> None:
     threads = f"{picograd.get_num_threads()} threads"
     _with("torch.__config__", show=lambda: f"picograd {RELEASE}", parallel_info=lambda: threads)
     _with("torch.utils._foreach_utils", _group_tensors_by_device_and_dtype=foreach.group_by_kind)
-    _with("torch.serialization", load=picograd.load, save=picograd.save, add_safe_globals=_unchanged)
+    for name, own_names in private_names.names(_unchanged).items():
+        _with(name, **own_names)
+    sys.modules["torch.fx"].wrap = _unchanged  # type: ignore[attr-defined]  # nothing is traced by symbols
     for place, names in INSTEAD.items():
         page = sys.modules.get(place) if place not in ASKED_FOR else None
         for name in names if page is not None else ():
@@ -187,7 +190,7 @@ def add_left_out() -> None:
     # Callers would save the states of GPUs' generators: here one generator serves all devices.
     vars(picograd.cuda).update(_initialized=False, is_initialized=_false)
     own: Any = vars(picograd)["_C"]
-    own._log_api_usage_once, own._get_tracing_state = _unchanged, _false  # libraries call them for each object
+    own._log_api_usage_once, own._get_tracing_state, own._is_tracing = _unchanged, _false, _false  # called for each object
 
 
 def _with(name: str, **names: Any) -> None:

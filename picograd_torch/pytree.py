@@ -18,6 +18,7 @@ __all__ = [
 
 Flatten = Callable[[Any], tuple[Sequence[Any], Any]]
 Unflatten = Callable[[Any, Any], Any]
+PyTree, Context = Any, Any  # annotations
 _nodes: dict[type, tuple[Flatten, Unflatten]] = {
     tuple: (lambda node: (node, None), lambda children, _: tuple(children)),
     list: (lambda node: (node, None), lambda children, _: list(children)),
@@ -71,6 +72,16 @@ def _dict_unflatten(values: Sequence[Any], keys: Sequence[Any]) -> dict[Any, Any
 def _dict_flatten_with_keys(node: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], list[Any]]:
     """Returns the pairs of keys and values of a dict, and its keys."""
     return [*node.items()], [*node]
+
+
+def _namedtuple_flatten(node: Any) -> tuple[list[Any], type]:
+    """Returns the fields of a named tuple, and its type: libraries register their own named tuples so."""
+    return [*node], type(node)
+
+
+def _namedtuple_unflatten(values: Sequence[Any], kind: type) -> Any:
+    """Returns a named tuple of this type."""
+    return kind(*values)
 
 
 def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:

@@ -709,3 +709,50 @@ def test_different_numbers_of_trials_have_no_list_of_values() -> None:
 def test_no_share_is_one_or_zero() -> None:
     drawn = D.Beta(pg.full((1000,), 0.01), 0.01).sample().numpy()
     assert drawn.min() > 0 and drawn.max() < 1 and drawn.max() > 0.99
+
+
+def test_a_subclass_fills_the_instance_of_its_expand_and_may_have_shapes_of_its_own() -> None:
+    found = []
+    for lib in (pg, torch):
+        distributions = lib.distributions
+
+        class Scaled(distributions.Independent):  # type: ignore[misc, name-defined]
+            """Independent normal numbers, as libraries of flows define them."""
+
+            def __init__(self, loc: Any, scale: Any) -> None:
+                super().__init__(distributions.Normal(loc, scale), 1)  # noqa: B023
+                self.name = "scaled"
+
+            def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+                new = self._get_checked_instance(Scaled, _instance)  # noqa: B023
+                new.name = f"{self.name} {batch_shape}"
+                return super().expand(batch_shape, new)
+
+        class Joint(distributions.Distribution):  # type: ignore[misc, name-defined]
+            def __init__(self, first: Any, second: Any) -> None:
+                super().__init__(validate_args=False)
+                self.first, self.second = first, second
+
+            @property
+            def batch_shape(self) -> Any:
+                return lib.broadcast_shapes(self.first.batch_shape, self.second.batch_shape)  # noqa: B023
+
+            @property
+            def event_shape(self) -> Any:
+                return lib.Size([self.first.event_shape.numel() + self.second.event_shape.numel()])  # noqa: B023
+
+            def log_prob(self, value: Any) -> Any:
+                cut = self.first.event_shape.numel()
+                return self.first.log_prob(value[..., :cut]) + self.second.log_prob(value[..., cut:])
+
+        base = Scaled(lib.zeros(3), lib.ones(3))
+        wide = base.expand((4,))
+        joint = Joint(base.expand((2,)), Scaled(lib.ones(2), lib.ones(2)))
+        wide._batch_shape = (4,)
+        found.append([
+            type(wide).__name__, tuple(wide.batch_shape), tuple(wide.event_shape), wide.name, base.name,
+            wide.log_prob(lib.ones(4, 3)).tolist(), tuple(joint.batch_shape), tuple(joint.event_shape),
+            joint.log_prob(lib.ones(5)).tolist(),
+        ])  # fmt: skip
+    assert found[0][:5] == found[1][:5] and found[0][6:8] == found[1][6:8]
+    assert np.allclose(found[0][5], found[1][5]) and np.allclose(found[0][8], found[1][8])

@@ -91,6 +91,47 @@ def test_names_that_are_left_out_can_be_named_and_refuse_calls(tmp_path: Path) -
     assert len(hints) == 7 and all(line.startswith("  hint: ") for line in hints)
 
 
+INTERNAL = """
+import torch
+import torch.nn as nn
+from torch._C import Value
+from torch._C._functorch import get_unwrapped
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.distributions.transforms import _InverseTransform, _clipped_sigmoid
+from torch.distributions.utils import _standard_normal, _sum_rightmost
+from torch.functional import einsum
+from torch.futures import Future
+from torch.nn.common_types import _size_2_t, _ratio_3_t, _size_any_t
+from torch.serialization import DEFAULT_PROTOCOL, MAP_LOCATION
+from torch.utils._pytree import PyTree, _namedtuple_flatten, _namedtuple_unflatten
+from torch.utils.data._utils.collate import default_collate, np_str_obj_array_pattern
+from torch.utils.data.dataloader import _collate_fn_t
+
+@torch.fx.wrap
+def strides(kernel: _size_2_t, ratio: _ratio_3_t) -> PyTree: ...
+
+parts = [torch.ones(2, 3), torch.zeros(1), torch.arange(4.0)]
+flat = _flatten_dense_tensors(parts)
+back = _unflatten_dense_tensors(flat, parts)
+assert flat.shape == (11,) and all(torch.equal(a, b) for a, b in zip(parts, back))
+assert _sum_rightmost(torch.ones(2, 3, 4), 2).tolist() == [12.0, 12.0] and _sum_rightmost(flat, 0) is flat
+assert _standard_normal((2, 3), torch.float64, "cpu").dtype is torch.float64
+assert isinstance(torch.distributions.ExpTransform().inv, _InverseTransform)
+assert 0.0 < _clipped_sigmoid(torch.tensor(-200.0)).item() and _clipped_sigmoid(torch.tensor(200.0)).item() < 1.0
+assert torch.functional.einsum("i,i", torch.ones(3), torch.ones(3)).item() == 3.0 and not torch._C._is_tracing()
+assert default_collate([torch.ones(2), torch.zeros(2)]).shape == (2, 2) and np_str_obj_array_pattern.search("<U3")
+print("done")
+"""
+
+
+def test_private_names_that_libraries_import_do_what_they_do_in_pytorch(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(INTERNAL)
+    command = [sys.executable, "-W", "error", "-m", "picograd_torch", str(program)]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert made.stdout == "done\n", made.stderr
+
+
 def test_a_dtype_is_of_the_type_of_dtypes() -> None:
     assert isinstance(pg.float32, pg.dtype) and isinstance(Tensor([1]).dtype, pg.dtype)
     assert not isinstance("float32", pg.dtype)

@@ -257,23 +257,20 @@ class _Applied:
     def _forward(self) -> tuple[list[Op], list[Op], Any, set[int]]:
         """Returns the roots of the body, the meaning of its PARAMs, the result, and its constant parts."""
         with _TraceOfPart("autograd.Function", self.name) as watch, no_grad():
-            stands = [
-                stand_in(op.dtype, op.shape, self.args[i].cell.device, False) for i, op in zip(self.places, self.start)
-            ]
-            inside = [Tensor.from_op(op, self.args[i].cell.device) for i, op in zip(self.places, stands)]
-            own = list(self.args)
-            for i, tensor in zip(self.places, inside):
-                own[i] = tensor
-            returned = take(watch.call(self._called, own), "result")
+            inside = [self.args[i] for i in self.places]
+            for tensor, op in dict(zip(inside, self.start)).items():  # a tensor may be several arguments
+                watch.lend(tensor, stand_in(op.dtype, op.shape, tensor.cell.device, op.needs_grad))
+            stands = [tensor.cell.op for tensor in inside]
+            returned = take(watch.call(self._called, [*self.args]), "result")
             roots = [tensor.read() for tensor in returned.tensors]
             saved = [tensor for tensor in self.context.saved_tensors if tensor is not None]
             kept = [tensor.read() for tensor in saved]
-        self.written = self._written(inside, stands, returned.tensors)
+            self.written = self._written(inside, stands, returned.tensors)
         if returned.others or not roots:
             fact = f"{self.name}.apply: forward must return a Tensor or a tuple of them."
             raise ArgumentError(fact, "return Tensors only; ctx.name = value keeps other values for backward.")
         self._check(watch, [*returned.tensors, *inside, *saved, *self.context.constant], "forward")
-        closed = close(watch, [*roots, *kept], stands)
+        closed = close(watch, _recorded([*roots, *kept]), stands)
         constant = {i for i, tensor in enumerate(returned.tensors) if any(tensor is c for c in self.context.constant)}
         body = [_result(op) for op in closed.roots[: len(roots)]]
         self.kept = list(closed.roots[len(roots) :])  # what backward reads, over PARAMs of the body

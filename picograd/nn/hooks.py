@@ -102,8 +102,7 @@ class GradientWatch:
     def _watched(self, place: int, value: Any, see: Callable[[int, Tensor], Tensor | None]) -> Any:
         if not isinstance(value, Tensor) or not value.requires_grad:
             return value
-        own = value.clone()
-        own._become_leaf(collects=False)  # a leaf of its own, even if value is a leaf with other hooks
+        own = value.clone()  # a leaf of its own, even if value is a leaf with other hooks
         own.register_hook(lambda grad: see(place, grad))
         if see == self._see_argument:
             self.found[place] = own

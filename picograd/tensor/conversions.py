@@ -239,7 +239,7 @@ def type(self: T, dtype: Any = None, non_blocking: builtins.bool = False) -> Any
     """Returns the name of the tensor's type, or the elements cast to another dtype.
 
     Args:
-      dtype:         a dtype or the name of a type, such as "picograd.FloatTensor"; None: the name is returned
+      dtype:         a dtype, Tensor (the default float) or a name like "picograd.FloatTensor"; None: the name is returned
       non_blocking:  changes nothing
 
     Raises:
@@ -258,7 +258,7 @@ def type(self: T, dtype: Any = None, non_blocking: builtins.bool = False) -> Any
         if not found:
             raise DTypeError(f"type: there is no tensor type {dtype!r}.", hint='"picograd.FloatTensor", or a dtype')
         return self.cast(found[0])
-    return self.cast(dtype)
+    return self.cast(dtypes.default_float if dtype in builtins.type(self).__mro__ else dtype)  # x.type(Tensor)
 
 
 def type_as(self: T, other: Tensor) -> T:

@@ -23,7 +23,7 @@ from picograd.engine.devices import default_device, usable_device
 from picograd.engine.host_memory import MAYBE_ON_HOST, is_small, number_on_host, place_on_host, value_on_host, with_number
 from picograd.engine.realize import Carries, from_host, on_memory, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
-from picograd.interrupts import LivingKeys, LivingSet
+from picograd.interrupts import LivingKeys
 from picograd.ir.bodies import substitute
 from picograd.ir.build import cast
 from picograd.ir.op import Op, Shape
@@ -79,7 +79,6 @@ else:
 new = object.__new__
 FEW_ELEMENTS_MAX = 4096  # when some elements are read, a value with at most this many is computed as a whole
 leaf_ids = itertools.count()  # each LEAF has a number, so that no two are equal
-copies: LivingSet[Cell] = LivingSet()  # clones of results: both have the same Op
 frozen: LivingKeys[TensorCore, LeafNumber] = LivingKeys()  # leaves without requires_grad now; they keep their number
 
 
@@ -473,17 +472,21 @@ class TensorCore:
         op = self.op
         return op.code is OpCode.LEAF and (leaf_tensors.get(op.arg) is self or not isinstance(op.arg, LeafNumber))
 
-    def _become_leaf(self, collects: bool = True) -> None:
-        """Makes this tensor a LEAF: its present value if it is a result with its own storage, else the view itself."""
+    def _become_leaf(self, collects: bool = True, is_used: bool | None = None) -> None:
+        """Makes this tensor a LEAF: its present value if it is a result with its own storage, else the view itself.
+
+        A graph has read it before if it `is_used`; None: if references to its Op say so.
+        """
         begin_apart(self.cell)
-        may_be_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
+        if is_used is None:
+            is_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
         kind, device, op = type(self), self.cell.device, self.op
         number = frozen.pop(self, None) if frozen.data else None
         if number is None:
             number = LeafNumber(next(leaf_ids), lambda op: kind.from_op(op, device), collects)
         else:
             number.make, number.collects = lambda op: kind.from_op(op, device), collects
-        if may_be_used:
+        if is_used:
             number.results.add(int(number))
         if op.needs_grad and not self.steps and self.cell.made_in is trace.get():
             replace_op(self.cell, op, Op(OpCode.LEAF, op.dtype, (op,), number))
@@ -558,8 +561,8 @@ class TensorCore:
         Tensor([1, 2])
         """
         copy = self.from_op(self.read(), self.cell.device)
-        if copy.cell.op.needs_grad:
-            copies.add(copy.cell)
+        if copy.cell.op.needs_grad:  # a gradient that is asked for here leaves out other uses of the source
+            copy._become_leaf(collects=False, is_used=False)
         return copy
 
     def assign(self, value: Any) -> Self:

@@ -15,7 +15,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from picograd.ir.build import cast
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
@@ -110,14 +110,14 @@ def from_numpy(ndarray: Any) -> Tensor:
     built on it. pg.from_dlpack(ndarray) shares the memory, and its docstring says how writes behave.
 
     Raises:
-      ArgumentError: it is not a NumPy array.
+      ArgumentTypeError: it is not a NumPy array.
 
     >>> import numpy
     >>> from_numpy(numpy.array([1.0, 2.0]))
     Tensor([1., 2.], dtype=float64)
     """
     if not hasattr(ndarray, "__array__") or isinstance(ndarray, Tensor):
-        raise ArgumentError(f"from_numpy: needs a NumPy array, got {type(ndarray).__name__}.", hint="pg.tensor(data)")
+        raise ArgumentTypeError(f"from_numpy: needs a NumPy array, got {type(ndarray).__name__}.", hint="pg.tensor(data)")
     return Tensor(ndarray)
 
 

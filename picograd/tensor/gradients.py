@@ -29,7 +29,7 @@ from picograd.tensor.arguments import listed
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode, last_change, read_through, trace
 from picograd.tensor.compute import compute_together, expect, look_at_gradients
-from picograd.tensor.core import T, TensorCore, copies
+from picograd.tensor.core import T, TensorCore
 from picograd.tensor.first_values import compute_first
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among, hooks_of
 from picograd.tensor.modes import Mode
@@ -201,6 +201,7 @@ def as_used(leaves: Iterable[Op], on_the_way: Sequence[Op]) -> dict[Op, list[Op]
             by_number.setdefault(op.arg, []).append(op)
     numbers = {op: op.arg if op.code is OpCode.LEAF and not op.src[0].needs_grad else None for op in leaves}
     sources = {op: op.src[0] for op in numbers if op.code is OpCode.LEAF and op.src[0].code not in UNCLEAR}
+    sources = {op: source for op, source in sources.items() if op.arg in LeafNumber.results or not source.needs_grad}
     among = {*on_the_way} if sources else ()
     seen = {op.arg for op in among if op.code is OpCode.LEAF}
     read = _as_read([source for op, source in sources.items() if op.arg not in seen], among)
@@ -231,7 +232,7 @@ def _used_before_and_after(on_the_way: Collection[Op]) -> dict[Op, Op]:
     for op in on_the_way:
         if op.code is OpCode.LEAF and op.arg in LeafNumber.results and op.src[0].code is not OpCode.LEAF:
             owner = leaf_tensors.get(op.arg)
-            if owner is not None and not owner.steps and not copies.has(owner.cell):
+            if owner is not None and not owner.steps:
                 leaves[op.src[0]] = op
     read = {source for op in on_the_way if leaves for source in op.src if leaves.get(source, op) is not op}
     return {source: leaf for source, leaf in leaves.items() if source in read}

@@ -562,3 +562,74 @@ def test_a_traced_backward_that_adds_to_gradients_is_refused() -> None:
     step = pg.jit(lambda scale: (reversible(pg).apply(x, layer) * scale).sum().backward())
     with pytest.raises(pg.JitError, match=r"calls backward\(\) while it is traced"):
         step(pg.ones(1))
+
+
+def by_gradients_inside(lib: Any) -> Any:
+    """A Function whose forward differentiates a network by parameters that it is given, as residual flows do."""
+
+    class Inside(lib.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, network: Any, x: Any, *weights: Any) -> Any:
+            assert all(given is own and given.requires_grad for given, own in zip(weights, network.parameters()))
+            with lib.enable_grad():
+                x = x.detach().requires_grad_(True)
+                energy = (network(x) ** 2).sum(1)
+                grads = lib.autograd.grad(energy.sum(), (x, *weights), allow_unused=True)
+            ctx.save_for_backward(*grads)
+            return energy.detach()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return (None, *(None if saved is None else saved * grad[0] for saved in ctx.saved_tensors))
+
+    return Inside
+
+
+@pytest.mark.parametrize("is_jitted", [False, True])
+def test_forward_is_given_the_arguments_themselves(is_jitted: bool) -> None:
+    found = []
+    for lib in (pg, torch):
+        network = lib.nn.Linear(3, 2)
+        with lib.no_grad():
+            network.weight.copy_(lib.arange(6.0).reshape(2, 3))
+            network.bias.fill_(0.5)
+        network.unused = lib.nn.Parameter(lib.ones(1))
+        inside = by_gradients_inside(lib)
+
+        def step(x: Any, inside: Any = inside, network: Any = network) -> Any:
+            network.zero_grad()
+            x = x.detach().requires_grad_()
+            loss = inside.apply(network, x, *network.parameters()).sum()
+            loss.backward()
+            return loss, x.grad
+
+        run = pg.jit(step) if is_jitted and lib is pg else step
+        values = []
+        for number in range(3):
+            loss, grad = run(lib.arange(12.0).reshape(4, 3) + number)
+            grads = network.weight.grad.tolist(), network.bias.grad.tolist(), network.unused.grad
+            values.append([loss.item(), grad.tolist(), *grads])
+        found.append(values)
+    assert found[0] == found[1]
+
+
+def test_an_argument_that_is_given_twice_and_one_that_is_returned() -> None:
+    found = []
+    for lib in (pg, torch):
+
+        class Product(lib.autograd.Function):  # type: ignore[misc, name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any, y: Any) -> Any:
+                ctx.save_for_backward(x, y)
+                return x * y, x.view_as(x)
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any, same: Any) -> Any:
+                x, y = ctx.saved_tensors
+                return grad * y + 10 * same, grad * x
+
+        x = lib.tensor([1.0, 2.0], requires_grad=True)
+        product, same = Product.apply(x, x)
+        (product.sum() + same.sum()).backward()
+        found.append([product.tolist(), same.tolist(), x.grad.tolist()])
+    assert found[0] == found[1] == [[1.0, 4.0], [1.0, 2.0], [12.0, 14.0]]

@@ -118,6 +118,7 @@ def test_types_by_name(device):
         x, y = Tensor([1]).cast(dtypes.dtype_named(name)), torch.tensor([1]).to(getattr(torch, name))
         assert x.type() == y.type().replace("torch", "picograd")
         assert Tensor([1]).type(x.type()).dtype is x.dtype is Tensor([1]).type(y.type()).dtype
+    assert Tensor([True]).type(Tensor).dtype is pg.float32  # as torch.Tensor
     assert Tensor([1.5]).type(int).dtype is dtypes.int64 and Tensor([1], dtypes.uint16).type() == "picograd.Uint16Tensor"
     with pytest.raises(DTypeError) as caught:
         Tensor([1]).type("float")
