@@ -259,7 +259,7 @@ def test_an_operator_of_ones_own_has_the_gradient_that_is_registered() -> None:
     x.grad = None
     clipped(x, bound=1.0).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [3, 3]
-    with pytest.raises(ArgumentError, match="there is no operator 'mine::other'; operators: mine::clipped"):
+    with pytest.raises(ArgumentError, match="there is no operator 'mine::other'; operators: .*mine::clipped"):
         library.register_autograd("mine::other", lambda ctx, grad: grad)
     with pytest.raises(AttributeError, match=r"'picograd\.ops' has no attribute 'aten'"):
         library.ops.aten.add(x, x)
