@@ -113,16 +113,16 @@ def _cost_to_store(nests: Nests, value: Op, readers: int) -> int:
 # A value computed from random bits, constants and scalars alone is drawn. It is stored where the paths to its readers part
 # and lead to different sums, products or results; here that is the mask, one byte an element. A value that is made of
 # draws and other values is stored, too, if each element is read many times: as an index, or repeated along an axis. A GPU
-# computes while it waits for memory: there everything is drawn again at each reader.
+# computes while it waits for memory: there everything but keys is drawn again at each reader.
 WAYS_MAX, NUM_BITS = 8, 256  # paths from one Op, and results, that are distinguished
 _OF_DRAWS = ELEMENTWISE | MOVEMENT | {OpCode.GATHER}  # computed again together with the values that they read
 
 
-def drawn_for_several(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
-    """Returns the values that are drawn once and stored."""
-    drawn = _drawn(order)
+def drawn_for_several(roots: Sequence[Op], order: Sequence[Op], is_gpu: bool) -> set[Op]:
+    """Returns the values that are drawn once and stored: on a GPU keys alone."""
+    drawn = set() if is_gpu else _drawn(order)
     if not drawn:
-        return set()
+        return _keys(order) if is_gpu else set()
     found, apart, spread = _keys(order), _read_apart(roots, order), _spread(order)
     draws: set[Op] = set()  # Ops that are computed from bits that are not stored
     for op in order:
@@ -255,8 +255,8 @@ class _Fuser:
         self.points: dict[Op, frozenset[ReadPoint]] = {}  # the places of stored values that are read for one element
         self.num_moved, self.num_read = _readers(self.order)
         self.num_users = _users(self.order)
-        draws = (target is None or not target.is_gpu) and OpCode.THREEFRY in map(CODE, self.order)
-        self.drawn = drawn_for_several(roots, self.order) if draws else set()
+        draws = OpCode.THREEFRY in map(CODE, self.order)
+        self.drawn = drawn_for_several(roots, self.order, target is not None and target.is_gpu) if draws else set()
 
     def run(self) -> Fused:
         """Visits every Op, stores the roots, and returns the nests in order."""

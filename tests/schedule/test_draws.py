@@ -13,7 +13,9 @@ from picograd.ir.stages import ScheduleItem
 from picograd.ir.text import format_kernel
 from picograd.look import watch
 from picograd.nn import functional as F
+from picograd.record import replace
 from picograd.road import schedule_graphs
+from tests.null_gpu import null_gpu
 from tests.same_meaning import GPU_TARGET
 
 
@@ -83,3 +85,27 @@ def test_equal_draws_of_a_jitted_function_are_one_kernel():
         assert jitted(x).item() == expected[0]
     assert counts.compiled <= 5
     assert [jitted(x).item() for _ in range(2)] == expected[1:]
+
+
+def test_equal_layers_with_dropout_are_equal_kernels_on_a_gpu() -> None:
+    def train(num_layers: int) -> None:
+        weights = [numbers(64, 64).requires_grad_() for _ in range(num_layers)]
+        optimizer = pg.optim.SGD(weights, lr=0.1)
+
+        @pg.jit
+        def step(h: Tensor) -> Tensor:
+            for weight in weights:
+                h = h + F.dropout(F.gelu(F.layer_norm(h, (64,)) @ weight), 0.1)
+            loss = h.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step(numbers(32, 64))
+
+    with null_gpu(replace(GPU_TARGET, device="CUDA", language="cuda", arch="sm_80")) as (_, made):
+        train(3)
+        num_kernels = len(made)
+        train(6)
+        assert num_kernels > 4 and len(made) - num_kernels <= 2, (num_kernels, len(made))  # one makes the keys
