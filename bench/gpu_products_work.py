@@ -58,7 +58,7 @@ def kernel_of(problem: Problem) -> Any:
 def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> dict[str, Any]:
     """Returns the choices for a kernel by name, the one that is thought to be fastest first."""
     from picograd.codegen.emit import guess
-    from picograd.codegen.hopper import GROUP
+    from picograd.codegen.hopper import TILE_GROUP_ROWS
     from picograd.engine import choose as written
     from picograd.ir.opts import Generated
 
@@ -72,7 +72,7 @@ def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> 
     elif problem.is_timed:
         chosen = found[:14] if problem.name.startswith("square") else found[:9]
         for each in found[:2]:
-            chosen += [replace(each, tile=replace(each.tile, group=group)) for group in (4, 16, 32) if group != GROUP]
+            chosen += [replace(each, tile=replace(each.tile, group=group)) for group in (4, 16, 32) if group != TILE_GROUP_ROWS]
             chosen += [replace(each, tile=replace(each.tile, slabs=1)), replace(each, tile=replace(each.tile, stages=3))]
         found = chosen
     else:
