@@ -72,7 +72,8 @@ def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> 
     elif problem.is_timed:
         chosen = found[:14] if problem.name.startswith("square") else found[:9]
         for each in found[:2]:
-            chosen += [replace(each, tile=replace(each.tile, group=group)) for group in (4, 16, 32) if group != TILE_GROUP_ROWS]
+            groups = [group for group in (4, 16, 32) if group != TILE_GROUP_ROWS]
+            chosen += [replace(each, tile=replace(each.tile, group=group)) for group in groups]
             chosen += [replace(each, tile=replace(each.tile, slabs=1)), replace(each, tile=replace(each.tile, stages=3))]
         found = chosen
     else:
