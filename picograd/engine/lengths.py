@@ -482,13 +482,27 @@ def _with_relation(solution: Solution, unequal: Pairs, samples: Sequence[Sample]
                 return solution.freeing(place)
     for difference in differences:
         for i, root in solution.roots.items():  # an even length, as one of memory that two halves make up
-            column = [sample[root.place] for sample in samples]
-            step = gcd(*[number - column[0] for number in column])
-            if step > root.step and _mentions(difference, _symbol(i)):
-                rest = column[0] % step
-                value = add(mul(_symbol(i), step // root.step), (rest - root.rest) // root.step)
-                return solution.replacing(i, value, Root(root.place, step, rest))
+            found = _divided(difference, i, root, [sample[root.place] for sample in samples])
+            if found is not None:
+                return solution.replacing(i, *found)
     return None
+
+
+def _divided(difference: Dim, number: int, root: Root, column: Sequence[int]) -> tuple[Dim, Root] | None:
+    """Returns a symbolic integer as a multiple of another one, by the least divisor of all samples with which a sum is 0.
+
+    If it is 0 with none, by the greatest divisor. None if the samples have no divisor in common.
+    """
+    most, symbol = gcd(*[length - column[0] for length in column]), _symbol(number)
+    steps = [step for step in range(2 * root.step, most + 1, root.step) if most % step == 0]
+    if not steps or not _mentions(difference, symbol):
+        return None
+    for step in (*steps, most):
+        rest = column[0] % step
+        value = add(mul(symbol, step // root.step), (rest - root.rest) // root.step)
+        if with_values(difference, {symbol: value}) == 0:
+            break
+    return value, Root(root.place, step, rest)
 
 
 def _quotient_of(difference: Dim, number: int, samples: Sequence[Mapping[int, int]]) -> Dim | None:

@@ -341,6 +341,18 @@ def test_lengths_that_are_even_in_all_graphs_are_shown_as_twice_another() -> Non
     assert found is not None and lengths.solution.roots == {0: Root(0)}
 
 
+def test_a_length_is_a_multiple_of_no_more_than_an_op_needs() -> None:
+    """Sizes 64, 96 and 128 of a U-Net of three levels: multiples of 32 so far, and of 8 for its joins."""
+    lengths = Lengths(1, has_windows=True)
+    for height in (64, 96, 128):
+        sizes = lengths.sizes((height,), "length")
+    assert sizes is not None
+    (height,) = sizes.dims
+    lengths.refuse(((floordiv(height, 4), mul(floordiv(height, 8), 2)),))
+    assert lengths.solution is not None and lengths.solution.roots == {0: Root(0, 8)}
+    assert all(lengths.sizes((height,), "length") is not None for height in (80, 72, 160)) and len(lengths.samples) == 3
+
+
 def test_a_length_that_no_op_tells_of_is_refused_after_some_graphs() -> None:
     lengths = Lengths(1)
     for n in range(5, 40, 3):
