@@ -336,8 +336,9 @@ def test_lengths_that_are_even_in_all_graphs_are_shown_as_twice_another() -> Non
     lengths, symbols = learned((8,), (14,), (20,))
     (n,) = symbols.values()
     lengths.refuse([(n, mul(floordiv(n, 2), 2))])
-    assert lengths.solution is not None and lengths.solution.roots == {0: Root(0, 6, 2)}
-    found = lengths.sizes((16,), "n")  # no more than even, it turns out
+    assert lengths.solution is not None and lengths.solution.roots == {0: Root(0, 2)}
+    assert lengths.sizes((16,), "n") is not None and len(lengths.samples) == 3
+    found = lengths.sizes((15,), "n")  # not even that, it turns out
     assert found is not None and lengths.solution.roots == {0: Root(0)}
 
 
