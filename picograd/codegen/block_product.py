@@ -46,6 +46,7 @@ from picograd.ir.symbolic import (
     Coords,
     add,
     both,
+    bounds,
     ceildiv,
     flatten,
     floordiv,
@@ -53,6 +54,7 @@ from picograd.ir.symbolic import (
     mod,
     mul,
     placeholder,
+    subtract,
     unflatten,
     weighted_sum,
 )
@@ -245,7 +247,13 @@ class Staged(Side):
         lanes = gcd(self.lanes, self.padding) if along_k == self.by_position else 1
         steps = (1, lanes) if along_k else (lanes, 1)
         position, k = (mul(placeholder(axis, ANYWHERE), step) for axis, step in zip((2, 3), steps))
-        return self._copied_lanes(self.operand.at(add(self.first, position), k, True), lanes)
+        first, second = (
+            self.operand.at(add(self.first, add(position, 0 if along_k else n)), add(k, n if along_k else 0), True)
+            for n in (0, 1)
+        )
+        are_loads = first.code is OpCode.LOAD and second.code is OpCode.LOAD
+        has_steps = are_loads and bounds(subtract(second.src[1], first.src[1])) != (1, 1)  # a view of every other element
+        return self._copied_lanes(first, 1 if has_steps else lanes)
 
     def index(self, stage: Dim, k: Dim, position: Dim) -> Dim:
         """Returns the index of an element in shared memory."""

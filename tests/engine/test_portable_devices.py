@@ -23,6 +23,7 @@ from picograd.errors import CompileError, DeviceError, OutOfMemoryError
 from picograd.ir.stages import Binary, Launch
 from picograd_lab.doctor import examine_devices
 from tests.device_checks import Check, checks
+from tests.host_compilers import needs_compiler
 from tests.on_devices import device_params
 
 DEVICES = device_params("C", "OPENCL")
@@ -185,3 +186,18 @@ def test_a_driver_that_makes_denormal_floats_zero_is_warned_of() -> None:
         opencl.warn_of_denormals(keeps)
     with pytest.warns(UserWarning, match="OPENCL: a GPU flushes float32 results below 1.2e-38 to zero"):
         opencl.warn_of_denormals(loses)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [pg.bfloat16, pg.float16, pg.float32])
+def test_a_product_of_every_other_element_on_the_simulator(dtype: pg.DType) -> None:
+    """Copies in the background take pairs of bfloat16 only where these are neighbours in memory."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((64, 100), (100, 64)))
+    x, w = (pg.Tensor(each, device="CUDASIM").cast(dtype).realize() for each in (a, b))
+    for left, right, exact in (
+        (x[:, ::2], w[:50], a[:, ::2] @ b[:50]),
+        (x[:, :50], w[:50, ::2], a[:, :50] @ b[:50, ::2]),
+        (x[::2, ::2], w[::2, ::2], a[::2, ::2] @ b[::2, ::2]),
+    ):
+        assert np.array_equal((left @ right).float().numpy(), exact)
