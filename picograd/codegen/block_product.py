@@ -198,6 +198,11 @@ class Side(Record, dict=True):
 
         self._each(thread, self.lanes, lanes)
 
+    def _together(self, first: Op, second: Op, lanes: int) -> int:
+        """Returns `lanes`, or 1 if two elements in a row are not neighbours in memory, as in a view of every other one."""
+        are_loads = first.code is OpCode.LOAD and second.code is OpCode.LOAD
+        return 1 if are_loads and bounds(subtract(second.src[1], first.src[1])) != (1, 1) else lanes
+
     def _copied_lanes(self, value: Op, lanes: int) -> int:
         """Returns how many of a value's `lanes` an aligned copy takes, or 0."""
         if value.code is not OpCode.LOAD or value.src[0].code is not OpCode.PARAM or value.dtype is not self.dtype:
@@ -251,9 +256,7 @@ class Staged(Side):
             self.operand.at(add(self.first, add(position, 0 if along_k else n)), add(k, n if along_k else 0), True)
             for n in (0, 1)
         )
-        are_loads = first.code is OpCode.LOAD and second.code is OpCode.LOAD
-        has_steps = are_loads and bounds(subtract(second.src[1], first.src[1])) != (1, 1)  # a view of every other element
-        return self._copied_lanes(first, 1 if has_steps else lanes)
+        return self._copied_lanes(first, self._together(first, second, lanes))
 
     def index(self, stage: Dim, k: Dim, position: Dim) -> Dim:
         """Returns the index of an element in shared memory."""
@@ -436,8 +439,9 @@ class StagedImages(Side):
             return 0
         access = mul(placeholder(2, self.numel // self.lanes), self.lanes)
         first_k = mul(placeholder(3, ANYWHERE), self.depth)
-        value = self.images.at(self.first, first_k, unflatten(access, self.images.box.shape), 0)
-        return self._copied_lanes(value, self.lanes)
+        at = unflatten(access, self.images.box.shape)
+        first, second = (self.images.at(self.first, first_k, at, lane) for lane in (0, 1))
+        return self._copied_lanes(first, self._together(first, second, self.lanes))
 
     def first_of(self, access: Dim, lanes: int) -> Coords:
         """Returns coordinates in the box."""

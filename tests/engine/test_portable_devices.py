@@ -201,3 +201,10 @@ def test_a_product_of_every_other_element_on_the_simulator(dtype: pg.DType) -> N
         (x[::2, ::2], w[::2, ::2], a[::2, ::2] @ b[::2, ::2]),
     ):
         assert np.array_equal((left @ right).float().numpy(), exact)
+
+
+@needs_compiler
+def test_a_convolution_of_every_other_element_on_the_simulator() -> None:
+    image, weight = (pg.rand(shape).realize() for shape in ((1, 8, 32, 64), (8, 8, 3, 3)))
+    found = pg.nn.functional.conv2d(image.to("CUDASIM")[..., ::2], weight.to("CUDASIM"))
+    assert np.allclose(found.numpy(), pg.nn.functional.conv2d(image[..., ::2], weight).numpy(), rtol=1e-4, atol=1e-4)
