@@ -193,7 +193,7 @@ def strides_in(index: Dim) -> dict[Op, Dim]:
     """Returns the loop variables of an index with their strides, which may be symbolic; other parts with their factors."""
     found: dict[Op, Dim] = {}
     for atom, step in affine(index)[0].items():
-        factors = factors_of(atom)
+        factors = factors_of(atom) if atom.code is OpCode.MUL else []
         moving = [factor for factor in factors if any(op.code is OpCode.RANGE for op in toposort([factor]))]
         variable, stride = (moving[0], cast(Dim, step)) if len(moving) == 1 else (atom, step)
         for factor in factors if variable is not atom else ():
