@@ -51,14 +51,14 @@ def test_a_phase_without_a_tap_is_zero() -> None:
 def test_gradients_by_images_of_a_symbolic_length_have_phases(taps: int, padding: int, least: int) -> None:
     """A phase begins with an element that the shortest image has: only phases that meet a tap ask for one."""
     n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", least, 31))
-    x, w = Op(OpCode.PARAM, dtypes.float32, (), (0, (2, 8, n, n))), param(1, 16, 8, taps, taps)
+    x, w = Op(OpCode.PARAM, dtypes.float32, (), (0, (2, 4, n, n))), param(1, 8, 4, taps, taps)
     out = conv(x, w, stride=2, padding=padding)
     grad = Op(OpCode.PARAM, dtypes.float32, (), (2, out.shape))
     root = conv_x(grad, out)
     assert {op.arg.input_dilation for op in convolutions(root)} == {(1, 1)}
-    for length in (least, least + 1, 17):
+    for length in (least, least + 1, 9):
         places = (length + 2 * padding - taps) // 2 + 1
-        shapes, rng = {w: w.shape, grad: (2, 16, places, places)}, np.random.default_rng(length)
+        shapes, rng = {w: w.shape, grad: (2, 8, places, places)}, np.random.default_rng(length)
         values = {op: rng.standard_normal(shape, np.float32) for op, shape in shapes.items()}
         check_same_meaning([root], values, targets=CPU_TARGETS, variables={"n": length}, tolerance=1e-4)
 
