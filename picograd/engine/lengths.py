@@ -497,7 +497,7 @@ def _divided(difference: Dim, number: int, root: Root, column: Sequence[int]) ->
     steps = [step for step in range(2 * root.step, most + 1, root.step) if most % step == 0]
     if not steps or not _mentions(difference, symbol):
         return None
-    for step in (*steps, most):
+    for step in steps:
         rest = column[0] % step
         value = add(mul(symbol, step // root.step), (rest - root.rest) // root.step)
         if with_values(difference, {symbol: value}) == 0:

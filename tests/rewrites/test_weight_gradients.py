@@ -64,7 +64,7 @@ def test_a_weight_that_sees_one_element_is_a_product(graph: Op, code: OpCode) ->
 def test_so_does_one_over_images_of_a_symbolic_length(
     pixels: int, stride: int, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether images are larger than the weight is guessed."""
+    """A guess says whether images are larger than the weight."""
     monkeypatch.setattr(convolutions, "GUESSED_PIXELS", pixels)
     channels, outputs = 8, 4
     n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 2, 31))

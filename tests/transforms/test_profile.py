@@ -12,7 +12,10 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
+from picograd.engine import realize
 from picograd.errors import ArgumentError, IndexingError
+from picograd_lab.recorder import PLANNING
+from tests.helpers import forgotten
 
 F = nn.functional
 
@@ -151,3 +154,21 @@ def test_an_error_is_the_same_and_ends_the_profile() -> None:
 def test_what_is_no_module_is_told() -> None:
     with pytest.raises(pg.ArgumentTypeError, match="model must be a Module, got int"), pg.profile(5):  # type: ignore[arg-type]
         pass
+
+
+def test_a_profile_runs_the_plan_for_many_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of a new length runs its shared plan while it is timed, too, and is not planned for its own length."""
+    monkeypatch.setattr(realize, "PLANS_MIN", 0)
+    forgotten()
+    layer = nn.Linear(6, 5)
+
+    def step(length: int) -> None:
+        layer.zero_grad()
+        layer(Tensor.ones(length, 6).contiguous().realize()).tanh().square().mean().backward()
+        layer.weight.grad.numpy()
+
+    for length in (17, 23, 19):
+        step(length)
+    with pg.profile() as timed:
+        step(21)
+    assert timed.kernels and not [span for span in timed.spans if span.name == PLANNING]
