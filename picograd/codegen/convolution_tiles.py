@@ -21,7 +21,7 @@ from picograd.interrupts import cached_property
 from picograd.ir.build import static_shape
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.shape import numel, of_numbers
-from picograd.ir.symbolic import add, bounds, ceildiv, flatten, minimum, mul, subtract, unflatten
+from picograd.ir.symbolic import add, bounds, ceildiv, flatten, maximum, minimum, mul, subtract, unflatten
 from picograd.record import Record, replace
 
 BLOCK_K_MAX = 512  # per block
@@ -213,7 +213,8 @@ class DirectTiles(Blocking, dict=True):
         for i, length, count, most in zip(unflatten(number, self.num_blocks), self.lengths, self.num_blocks, self.spatial):
             each = ceildiv(length, count)
             first.append(mul(i, each))
-            own.append(minimum(minimum(subtract(length, first[-1]), each), most))
+            # The last block has a position, too: length > (count - 1) * most. Bounds that say so divide places without signs.
+            own.append(maximum(minimum(minimum(subtract(length, first[-1]), each), most), 1))
         return tuple(first), tuple(own)
 
     @cached_property

@@ -15,7 +15,7 @@ from picograd.codegen.winograd import PLAIN, Winograd
 from picograd.ir.build import maximum
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.statements import For, Load, Transpose, lanes_of, walk
+from picograd.ir.statements import For, Let, Load, Transpose, lanes_of, walk
 from picograd.ir.symbolic import dim_value
 from picograd.road import create_schedule, lower
 from tests.codegen.test_convolution_boxes import drawn_length
@@ -216,6 +216,14 @@ def test_blocks_on_each_width_of_vectors(rng: np.random.Generator) -> None:
     inputs = {op: rng.integers(-3, 4, shape).astype(np.float32) for op, shape in ((x, (2, 20, 9, 21)), (w, w.shape))}
     assert all(is_direct(out, target) and direct_of(out, target).is_blocked for target in CPU_TARGETS[1:])
     check_same_meaning([out], inputs, targets=CPU_TARGETS, variables=values)
+
+
+def test_places_within_a_block_are_divided_without_signs() -> None:
+    """A block has at least one position along each axis: a division by a number that may be negative is twenty operations."""
+    (item,) = create_schedule([conv(images(), param(1, 20, 20, 3, 3), padding=1)]).kernel_items()
+    for target in CPU_TARGETS[1:]:
+        lets = [one.value for phase in lower(item.kernel, target).phases for one in walk(phase) if isinstance(one, Let)]
+        assert {value.dtype for value in lets if value.code in (OpCode.IDIV, OpCode.MOD)} == {dtypes.int64}
 
 
 def test_how_images_are_cut_into_blocks() -> None:
