@@ -213,8 +213,7 @@ class DirectTiles(Blocking, dict=True):
         for i, length, count, most in zip(unflatten(number, self.num_blocks), self.lengths, self.num_blocks, self.spatial):
             each = ceildiv(length, count)
             first.append(mul(i, each))
-            # The last block has a position, too: length > (count - 1) * most. Bounds that say so divide places without signs.
-            own.append(maximum(minimum(minimum(subtract(length, first[-1]), each), most), 1))
+            own.append(maximum(minimum(minimum(subtract(length, first[-1]), each), most), 1))  # length > (count - 1) * most
         return tuple(first), tuple(own)
 
     @cached_property

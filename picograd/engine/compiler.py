@@ -10,6 +10,7 @@ kernel of a function of the host has no code: the evaluator runs it, called by t
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -172,6 +173,18 @@ def _quick_turns() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
+@contextmanager
+def _not_collecting() -> Iterator[None]:
+    """Stops the search for garbage meanwhile: a plan leaves none, and a look at a large network's takes up to 80 ms."""
+    was_on = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 # ---- functions of the host ----
 HOST_ENTRY = "kernel "  # the first letters of the text of a kernel
 
@@ -279,6 +292,7 @@ class Compiler:
         self._by_entry: dict[str, Executable] = {}
         self.entries: dict[Executable, str] = {}
 
+    @_not_collecting()
     def schedule(self, roots: Sequence[Op]) -> Schedule:
         """Returns the kernels that compute graphs over PARAMs on this device, in order."""
         return schedule_graphs(roots, self.device.target)
@@ -293,7 +307,8 @@ class Compiler:
         """
         self._forget_many()
         known = self._made  # another thread may put an empty one in its place
-        wanted = {kernel: self._wanted(kernel, tune) for kernel in dict.fromkeys(kernels)}
+        tunable = partial(may_be_tuned, target=self.device.target, writes=self.writes)
+        wanted = {kernel: Wanted.of(kernel, tune and tunable(kernel)) for kernel in dict.fromkeys(kernels)}
         made = {kernel: known[one.key] for kernel, one in wanted.items() if one.key in known}
         for kernel, one in wanted.items():
             if kernel not in made and runs_on_host(kernel) and given_source(kernel, self.backend) is None:
@@ -306,6 +321,7 @@ class Compiler:
             made |= self._make(missing, 0 if tune else num_threads() - 1)  # where kernels are timed nothing else runs
         return [made[kernel] for kernel in kernels]
 
+    @_not_collecting()
     def _make(self, missing: Sequence[Wanted], num_threads: int) -> dict[Kernel, Executable]:
         """Makes the executables of kernels; shows the progress on the terminal if it takes long."""
         made: dict[Kernel, Executable] = {}
@@ -336,9 +352,6 @@ class Compiler:
         forget_sums()
         return made
 
-    def _wanted(self, kernel: Kernel, tune: bool) -> Wanted:
-        return Wanted.of(kernel, tune and may_be_tuned(kernel, self.device.target, self.writes))
-
     def _forget_many(self) -> None:
         """Forgets all kernels if there are too many; plans keep those that they run."""
         if len(self._made) > KERNELS_MAX or len(self._by_entry) > KERNELS_MAX:
@@ -365,8 +378,7 @@ class Compiler:
 
     def make(self, kernel: Kernel, choice: Choice) -> Executable:
         """Returns callable code for a kernel by a given choice."""
-        finish = kept(self._entry_of(format_kernel(kernel), choice), partial(self._begin, kernel, choice))
-        return self.device.load(finish())
+        return self.device.load(kept(self._entry_of(format_kernel(kernel), choice), partial(self._begin, kernel, choice))())
 
     def _choice(self, wanted: Wanted) -> Choice:
         """Returns the best choice for a kernel: the guess if there are no other candidates."""
@@ -429,9 +441,8 @@ class Compiler:
             return {**texts, "source": given.text}
         if runs_on_host(kernel):
             return texts
-        own = target == self.device.target
         choice: Choice = Generated(guess(kernel, target))
-        if own:
+        if target == self.device.target:
             choice = choose(kernel, self.device, self.make, is_on("PICOGRAD_TUNE"), self.writes)
         parts = parts_of(kernel, choice, target)
         texts["choice"] = f"choice {choice}" if parts.split is None else f"choice {choice}; {parts.split}"

@@ -219,7 +219,7 @@ def test_blocks_on_each_width_of_vectors(rng: np.random.Generator) -> None:
 
 
 def test_places_within_a_block_are_divided_without_signs() -> None:
-    """A block has at least one position along each axis: a division by a number that may be negative is twenty operations."""
+    """A block has a position along each axis: a division by a number that may be negative is twenty operations."""
     (item,) = create_schedule([conv(images(), param(1, 20, 20, 3, 3), padding=1)]).kernel_items()
     for target in CPU_TARGETS[1:]:
         lets = [one.value for phase in lower(item.kernel, target).phases for one in walk(phase) if isinstance(one, Let)]

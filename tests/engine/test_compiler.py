@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.device import Target
-from picograd.engine import realize
+from picograd.engine import compiler, realize
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.interrupts import Latest
@@ -113,3 +115,24 @@ def test_copies_of_an_unrolled_loop_cost_little_each() -> None:
     text = compiler.backend.render(program, compiler.device.target).text
     made = calls(lambda: lower(kernel, compiler.device.target))
     assert made <= 80 * text.count("\n"), (made, text.count("\n"))
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_no_garbage_is_looked_for_while_a_plan_is_made(
+    was_on: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[bool] = []
+
+    def noting(function: Callable[..., object]) -> Callable[..., object]:
+        return lambda *args: (seen.append(gc.isenabled()), function(*args))[1]
+
+    for name in ("schedule_graphs", "source_of"):
+        monkeypatch.setattr(compiler, name, noting(getattr(compiler, name)))
+    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path))
+    before, value = gc.isenabled(), Tensor(np.arange(17.0))
+    try:
+        (gc.enable if was_on else gc.disable)()
+        (value * 3.25 - 5 if was_on else value / 3.25 + value).tolist()  # another form, so that it is planned
+        assert seen == [False, False] and gc.isenabled() is was_on
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -58,15 +58,13 @@ class _Scope:
         self.statements: list[Statement] = []
         self.named: list[tuple[Op, Op]] = []
         self.readers: dict[Op, list[Op]] = {}  # memory -> the values above that were read from it
-        self.stored = stored
-        self.conditional, self.may_be_skipped = conditional, may_be_skipped
+        self.stored, self.conditional, self.may_be_skipped = stored, conditional, may_be_skipped
 
 
 # The ways to an address, which is (index of the first lane, lanes):
 #   address        of an index whose RANGEs and VARs are those of this copy
 #   address_here   of an index as the free form has it, by way of `addresses`, which keeps
 #   first_address  the part that all copies of an unrolled body share
-#   first_element  the index of `address_here` alone
 class _Linearizer:
     """The state of the walk: open scopes with their values, and the copy of an unrolled body that is being written."""
 
@@ -106,10 +104,10 @@ class _Linearizer:
                 assert self.mask is None or not has_effect, f"linearize: {statement} is in a condition of lanes"
                 if self.mask is not None and isinstance(statement, Alloc):
                     self.of_lanes.add(statement.memory)
-                written = mapped(statement, self.first_element, self.value_here)
+                written = mapped(statement, lambda index: self.address_here(index)[0], self.value_here)
                 var: Op | None = getattr(statement, "var", None)
                 if var is not None:
-                    new = self.new_var(var.dtype, 1)  # as in the free form
+                    new = _var(var.dtype, next(self.numbers), 1)  # as in the free form
                     written = replace(written, var=new)
                     self.rename(var, new)
                 self.scopes[-1].statements.append(written)
@@ -267,7 +265,7 @@ class _Linearizer:
         depth = max([depth, *(i for i, scope in enumerate(self.scopes) if scope.may_be_skipped)])
         self.scopes[depth].statements.append(Check(holds, value, number))
         passed = Op(OpCode.WHERE, dtypes.int64, (holds, value, self.splat(const(0, dtypes.int64), lanes_of(value))))
-        var = self.new_var(dtypes.int64, lanes_of(value))
+        var = _var(dtypes.int64, next(self.numbers), lanes_of(value))
         self.keep(op, var, depth, Let(var, passed))
 
     def splat(self, value: Op, lanes: int) -> Op:
@@ -302,9 +300,6 @@ class _Linearizer:
         """True for memory that something in the phase stores to."""
         return memory in self.stored or (BARRIER in self.stored and memory.code is OpCode.ALLOC)
 
-    def new_var(self, dtype: DType, lanes: int) -> Op:
-        return _var(dtype, next(self.numbers), lanes)
-
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
         """Returns the number of the outermost scope where all sources exist; a load does not pass a store to its memory."""
         depth = 0
@@ -328,7 +323,7 @@ class _Linearizer:
         if condition is not None and lanes_of(condition) > lanes:  # one element, wanted by some lanes
             lanes = lanes_of(condition)
             where = self.splat(where, lanes)
-        return Load(self.new_var(memory.dtype, lanes), memory, where, condition)
+        return Load(_var(memory.dtype, next(self.numbers), lanes), memory, where, condition)
 
     def address(self, index: Op) -> tuple[Op, int]:
         """Returns the index to access at and the lanes: consecutive elements are named by the first one's index."""
@@ -339,10 +334,6 @@ class _Linearizer:
             return self.value(to_op(plus(*without(index, (self.vector,))))), int(self.vector.src[0].arg)
         value = self.value(index)
         return value, lanes_of(value)
-
-    def first_element(self, index: Op) -> Op:
-        """Returns the first index of an address of the free form, in this copy."""
-        return self.address_here(index)[0]
 
     def address_here(self, index: Op) -> tuple[Op, int]:
         """Returns `address` of an index of the free form, in this copy: most often only a constant is new."""
