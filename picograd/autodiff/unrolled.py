@@ -12,6 +12,10 @@ one place, one for each step, are a column. A column is
     Ops of one opcode, dtype and shape   an Op of the body, whose sources are columns again
     small values of other graphs         a stacked source, too, joined
 
+Steps that do not read each other, but end in one list, are found from the list: its members are the seeds.
+
+    for x in data: out.append(net(x))    ->  LOOP(W, data), which carries nothing;  torch.stack(out) is its result
+
 Columns above these that have an Op in each step join them: the output and the loss of a step. Where the first or the last
 steps differ they stay outside. No weights are stacked, so layers of one form are not steps.
 
@@ -27,7 +31,7 @@ from itertools import pairwise
 from picograd.autodiff.gradient import built, graph_sources, written_out
 from picograd.interrupts import Latest
 from picograd.ir.bodies import output, param, sink, substitute
-from picograd.ir.build import flip, joined, pad_axis, permute, reshape, shrink, shrink_axis
+from picograd.ir.build import flip, joined, joined_ops, pad_axis, permute, reshape, row_of, shrink, shrink_axis, stacked_ops
 from picograd.ir.op import Op, Shape, toposort
 from picograd.ir.opcode import COSTLY, ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, OpCode
 from picograd.ir.origin import copy_lines
@@ -45,16 +49,23 @@ LOOPS_MAX = 16  # in one graph
 JOINED_NBYTES = 1 << 16  # at most, of a step's own value in memory: those of all steps are copied into one
 OF_STEPS = ELEMENTWISE | MOVEMENT | {
     OpCode.DETACH, OpCode.CONTIGUOUS, OpCode.CONST, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.GATHER,
-    OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT, OpCode.CALL, OpCode.LOOP,
+    OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT, OpCode.CALL, OpCode.LOOP, OpCode.FORMULA,
 }  # fmt: skip
 OF_FORMULAS = ELEMENTWISE | {OpCode.CONST, OpCode.EXPAND, OpCode.DETACH}
 VIEWED = MOVEMENT | {OpCode.CAST, OpCode.CONTIGUOUS}  # between a weight and its product
+JOINS = frozenset({joined_ops, stacked_ops})  # formulas whose operands are a list
 Column = tuple[Op, ...]  # for each step one
+Stacking = Callable[[Column], Op]  # makes one value of those that each step reads from memory
 _without_loops: Latest[int, None] = Latest(1024)  # of outlines of graphs in which no recurrence was found
 
 
+def _stacked(column: Column) -> Op:
+    """Returns values joined along a new first axis, as a graph."""
+    return joined([reshape(op, (1, *op.shape)) for op in column], 0)
+
+
 def rolled(
-    roots: Sequence[Op], inputs: Collection[Op] = (), blocks: Sequence[Op] = ()
+    roots: Sequence[Op], inputs: Collection[Op] = (), blocks: Sequence[Op] = (), stack: Stacking | None = None
 ) -> tuple[Sequence[Op], Sequence[Op]]:
     """Returns graphs in which recurrences are LOOPs, and for each block the one that it is part of there, or itself.
 
@@ -63,13 +74,19 @@ def rolled(
     Args:
       inputs:  constants that may be others the next time, and stay outside of bodies
       blocks:  SHRINKs and PADs in the graphs
+      stack:   makes one value in memory of those that each step reads there; formulas and gradients then stay, so the
+               graphs are the same for any number of steps.  None: they are written out, and such values joined in the graph
     """
     order = toposort(roots, sources=graph_sources)
     if len(order) < ORDER_OPS_MIN or (outline := _outline(order)) in _without_loops:
         return roots, blocks
-    graphs, has_loops = written_out([*roots, *blocks], most_operands=OPERANDS_MAX), False
+    graphs, has_loops = [*roots, *blocks], False
+    if stack is None:
+        graphs, stack = written_out(graphs, most_operands=OPERANDS_MAX), _stacked
+    else:  # a value that was computed between two steps is one Op in the steps before, and memory in those after
+        graphs = _replaced(graphs, {op: op.realized for op in order if op.realized is not None and not op.needs_grad})
     for _ in range(LOOPS_MAX):
-        became, stacked = _one_loop(graphs[: len(roots)], inputs)
+        became, stacked = _one_loop(graphs[: len(roots)], inputs, stack)
         if not became:
             break
         parts = [stacked.get(op, op) for op in graphs[len(roots) :]]
@@ -110,27 +127,46 @@ def _replaced(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:
     for op in toposort(roots, stop=places, sources=lambda op: () if op in places else graph_sources(op)):
         src = tuple([became.get(s, s) for s in op.src])
         if op not in became and src != op.src:
-            became[op] = built(op, src)
+            is_stack = op.code is OpCode.FORMULA and op.arg.function in JOINS and all(row_of(s)[0] is not None for s in src)
+            became[op] = op.arg.function(op.arg.options, *src)[0] if is_stack else built(op, src)
             copy_lines(op, became[op])
             became[op].realized = op.realized or became[op].realized
     return [became.get(root, root) for root in roots]
 
 
-def _one_loop(roots: Sequence[Op], inputs: Collection[Op]) -> tuple[dict[Op, Op], dict[Op, Op]]:
+def _one_loop(roots: Sequence[Op], inputs: Collection[Op], stack: Stacking) -> tuple[dict[Op, Op], dict[Op, Op]]:
     """Makes the first recurrence of a graph that is worth it a LOOP.
 
     Returns:   for each Op of the recurrence that others read the LOOP's result; for each block of memory that a step reads
                the block of all steps. Both are empty where there is no recurrence.
     """
     order = toposort(roots, sources=graph_sources)
+    for steps in _recurrences(order, inputs):
+        steps.go_up()
+        became, blocks = _loop(steps, roots, stack)
+        if became:
+            return became, blocks
+    return {}, {}
+
+
+def _recurrences(order: Sequence[Op], inputs: Collection[Op]) -> Iterator[_Steps]:
+    """Yields steps that are worth a LOOP: those that end in one list, then those that read the one before."""
+    for members in _lists(order):
+        steps = _alike(members, order, inputs)
+        if steps is not None and steps.is_costly():
+            yield steps
     for seeds in _chains(order):
         steps = _alike(seeds, order, inputs)
         while steps is not None and (longer := _with_one_before(steps)) is not None:
             steps = longer
-        if steps is not None and steps.are_worth_a_loop() and not steps.are_layers():
-            steps.go_up()
-            return _loop(steps, roots)
-    return {}, {}
+        if steps is not None and steps.are_worth_a_loop():
+            yield steps
+
+
+def _lists(order: Sequence[Op]) -> list[Column]:
+    """Returns the members of each list that a graph joins, if most of them are computed."""
+    lists = [op.src for op in order if op.code is OpCode.FORMULA and op.arg.function in JOINS]
+    return [members for members in lists if len(members) >= STEPS_MIN and members[len(members) // 2].code in OF_STEPS]
 
 
 def _alike(seeds: Sequence[Op], order: Sequence[Op], inputs: Collection[Op]) -> _Steps | None:
@@ -274,11 +310,11 @@ class _Rows(Struct, eq=False):
     """A column that is a stacked source.
 
     column:   itself
-    stacked:  makes the source, which has a row for each step, and where the column has blocks of one value that of all
+    stacked:  makes the source, which has a row for each step, and the block of all steps; None for values in memory
     """
 
     column: Column
-    stacked: Callable[[], tuple[Op, Op | None]]
+    stacked: Callable[[], tuple[Op, Op]] | None = None
 
 
 Place = int | _Lag | _Rows | Op  # an Op of the body by number; what no step changes is the Op itself
@@ -323,9 +359,9 @@ class _Steps:
     def _add(self, column: Column) -> int:
         """Makes a column an Op of the body: the last step's stands for all, so they are alike but for their sources."""
         kind = _kind(column[-1])
-        if any(_kind(op) != kind for op in column):
+        if any(_is_leaf(op) or _kind(op) != kind for op in column):
             middle = _kind(column[self.num_steps // 2])
-            raise _Differ(*_longest_true([_kind(op) == middle for op in column]))
+            raise _Differ(*_longest_true([not _is_leaf(op) and _kind(op) == middle for op in column]))
         number = len(self.columns)
         self.columns.append(column)
         self.found[column] = number
@@ -383,7 +419,9 @@ class _Steps:
 
     def _lag(self, column: Column) -> int:
         """Returns how many steps ago another column has been this one; 0 if none has."""
-        last = self.num_steps - 1
+        last, end = self.num_steps - 1, column[-1]
+        if end.code is OpCode.OUTPUT and end not in self.place and end.src[0] in self.place:
+            self._add_result(self.place[end.src[0]][0], end)
         number, step = self.place.get(column[-1], (None, self.since.get(column[-1], last)))
         lag = last - step
         if not 0 < lag <= LAG_STEPS_MAX:
@@ -411,7 +449,7 @@ class _Steps:
         if not all(alike):
             raise _Differ(*_longest_true(alike))
         if is_leaf and like.nbytes <= JOINED_NBYTES:
-            return _Rows(column, lambda: (joined([reshape(op, (1, *op.shape)) for op in column], 0), None))
+            return _Rows(column)
         if is_leaf or code not in OF_STEPS:
             raise _Differ
         if code is OpCode.SHRINK and any(op.arg != like.arg for op in column):
@@ -426,13 +464,18 @@ class _Steps:
 
     def _add_result(self, number: int, output: Op) -> None:
         """Adds result `output` of a column's Ops as a column of its own; in some steps nothing may read it."""
-        column = tuple([output.replace(src=(op,)) for op in self.columns[number]])
+        column = tuple([self._result(op, output) for op in self.columns[number]])
         if column not in self.found:
             self._add(column)
 
+    def _result(self, op: Op, output: Op) -> Op:
+        """Returns the result of an Op that has the number of `output`."""
+        found = [reader for reader in self.readers.get(op, ()) if reader.code is OpCode.OUTPUT and reader.arg == output.arg]
+        return found[0] if found else built(output, (op,))
+
     def is_costly(self) -> bool:
         """True where a step has kernels of its own."""
-        return any(column[0].code in COSTLY or column[0].code in SEVERAL_RESULTS for column in self.columns)
+        return any(map(_is_costly, [column[0] for column in self.columns]))
 
     def are_formula(self) -> bool:
         """True for a few steps of elements that differ in their inputs: Horner's rule, a sum of many tensors.
@@ -445,19 +488,13 @@ class _Steps:
         return is_short and are_elements and all(row.code is OpCode.CONST or _is_leaf(row) for row in rows)
 
     def are_worth_a_loop(self) -> bool:
-        """True for steps with kernels of their own, and for many others."""
-        return self.is_costly() or self.num_steps >= CHEAP_STEPS_MIN and not self.are_formula()
-
-    def are_layers(self) -> bool:
-        """True where the right side of a product is other memory in each step, which would have to be joined."""
-        for column, places in zip(self.columns, self.sources):
-            if column[0].code in (OpCode.MATMUL, OpCode.CONV):
-                place = places[1]
-                while isinstance(place, int) and self.columns[place][0].code in VIEWED:
-                    place = self.sources[place][0]
-                if isinstance(place, _Rows) and _is_leaf(place.column[0]):
-                    return True
-        return False
+        """True for steps with kernels of their own, for those that read what another loop's made, and for many others."""
+        if self.is_costly():
+            return True
+        rows = [place.column[0] for places in self.sources for place in places if isinstance(place, _Rows)]
+        if any(row.code is OpCode.SHRINK and _viewed(row).code is OpCode.OUTPUT for row in rows):
+            return True
+        return self.num_steps >= CHEAP_STEPS_MIN and not self.are_formula()
 
     # ---- what reads them ----
     def go_up(self) -> None:
@@ -497,6 +534,12 @@ class _Steps:
                     break
         found = [[by_step[step] for step in sorted(by_step)] for by_step in members.values()]
         return [tuple(column) for column in found if len(column) == self.num_steps]
+
+
+def _is_costly(op: Op) -> bool:
+    if op.code is OpCode.FORMULA:
+        return op.arg.is_costly or len(op.arg.kinds) > 1
+    return op.code in COSTLY or op.code in SEVERAL_RESULTS
 
 
 def _is_leaf(op: Op) -> bool:
@@ -547,17 +590,19 @@ def _blocks(column: Column) -> Callable[[], tuple[Op, Op]]:
 
 
 # ---- the loop ----
-def _loop(steps: _Steps, roots: Sequence[Op]) -> tuple[dict[Op, Op], dict[Op, Op]]:
-    """Makes steps a LOOP; returns what `_one_loop` does."""
+def _loop(steps: _Steps, roots: Sequence[Op], stack: Stacking) -> tuple[dict[Op, Op], dict[Op, Op]]:
+    """Makes steps a LOOP; returns what `_one_loop` does, nothing for layers."""
     place, last = steps.place, len(steps.seeds) - 1
     read = {s for op in steps.order if op not in place for s in graph_sources(op) if s in place}
     read.update([root for root in roots if root in place])
     wanted = [op for op in steps.order if op in read]
     rows = dict.fromkeys([place[op][0] for op in wanted if place[op][1] != last])
     ends = dict.fromkeys([place[op][0] for op in wanted if place[op][0] not in rows])
-    body = _Body(steps)
+    body = _Body(steps, stack)
     loop, result_of = body.made([*rows], [*ends])
     became: dict[Op, Op] = {}
+    if body.are_layers(loop):
+        return became, {}
     for op in wanted:
         number, step = place[op]
         result = output(loop, result_of[number])
@@ -577,7 +622,7 @@ class _Body:
     blocks:   block of a step -> that of all steps
     """
 
-    def __init__(self, steps: _Steps):
+    def __init__(self, steps: _Steps, stack: Stacking):
         self.steps = steps
         self.begin: list[Op] = []
         self.carries: list[int | None] = []
@@ -587,7 +632,8 @@ class _Body:
         for places in steps.sources:
             for place in places:
                 if isinstance(place, _Rows) and place.column not in self.stacked:
-                    self.stacked[place.column], whole = place.stacked()
+                    source, whole = (stack(place.column), None) if place.stacked is None else place.stacked()
+                    self.stacked[place.column] = source
                     if whole is not None and whole.code is OpCode.SHRINK:
                         self.blocks |= dict.fromkeys(place.column, whole)
                 elif isinstance(place, _Lag):
@@ -647,17 +693,28 @@ class _Body:
         columns = self.steps.columns
         for number in sorted(range(len(columns)), key=lambda number: columns[number][-1].depth):
             op = columns[number][-1]
-            values[number] = op.replace(src=tuple(map(value, self.steps.sources[number])))
+            values[number] = built(op, tuple(map(value, self.steps.sources[number])))
             copy_lines(op, values[number])
         after = [
             carries[slot] if then is None else values[then] if then >= 0 else carries[~then]
             for slot, then in enumerate(self.carries)
         ]
-        outputs = (*after, *[values[number] for number in rows])
-        body = sink(outputs)
+        body = sink(tuple(written_out([*after, *[values[number] for number in rows]])))
         src = (*self.begin, *self.stacked.values())
         loop = Op(OpCode.LOOP, body.dtype, src, (body, len(carries), len(self.steps.seeds)))
         return loop, result_of | {number: len(carries) + i for i, number in enumerate(rows)}
+
+    def are_layers(self, loop: Op) -> bool:
+        """True where the right side of a product is other memory in each step, which would have to be joined."""
+        joined_slots = {len(self.begin) + i for i, column in enumerate(self.stacked) if _is_leaf(column[0])}
+        for op in toposort([loop.arg[0]]):
+            if op.code in (OpCode.MATMUL, OpCode.CONV):
+                right = op.src[1]
+                while right.code in VIEWED:
+                    right = right.src[0]
+                if right.code is OpCode.PARAM and right.arg[0] in joined_slots:
+                    return True
+        return False
 
 
 def _viewed(op: Op) -> Op:

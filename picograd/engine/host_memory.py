@@ -280,7 +280,7 @@ def number_in(buffer: Buffer, at: int = 0) -> Scalar | None:
 
 
 NUMBER_DEPTH_MAX = 8  # depth of operations on elements of host memory
-WRITTEN_NBYTES_MAX = 1 << 12  # memory that is copied as a whole to write one element
+WRITTEN_NBYTES_MAX = 1 << 16  # memory that is copied as a whole to write one element
 OF_NUMBERS: dict[OpCode, Callable[..., Any]] = {
     OpCode.ADD: np.add, OpCode.SUB: np.subtract, OpCode.MUL: np.multiply, OpCode.DIV: np.divide, OpCode.NEG: np.negative,
     OpCode.CMPLT: np.less, OpCode.CMPLE: np.less_equal, OpCode.CMPEQ: np.equal, OpCode.CMPNE: np.not_equal,

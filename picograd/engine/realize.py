@@ -28,6 +28,7 @@ from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
 from picograd.ir.bodies import NEEDS_GRAD, substitute
+from picograd.ir.build import row_of
 from picograd.ir.checks import Refused
 from picograd.ir.op import CODE, Buffer, Op, greatest, memory_op, realized, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
@@ -71,12 +72,12 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     """Computes graphs and the Ops in `kept`; returns the BUFFER Ops of graphs that get no `realized`: constants."""
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
-    varied = None
-    if seen is not None and len(_plans) >= PLANS_MIN:
-        seen, varied = _families.varied(seen)
+    seen, varied = _with_lengths(seen)
     if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
         if len(varied.ops) >= OPS_OF_LARGE:
             note_recurrence(missing)
+        return {}
+    if seen is not None and seen.is_alone and _computed_in_loops([*missing, *kept], seen):
         return {}
     if seen is not None and seen.is_alone and is_for_pieces(missing, seen):
         return _computed_in_pieces(missing)
@@ -364,6 +365,11 @@ WIDE_NBYTES = 1 << 30  # of a value at the greatest lengths: with more, graphs w
 PLANS_MIN = 4  # plans of a process before lengths are compared: its first graphs have nothing to be compared with
 
 
+def _with_lengths(seen: Seen | None) -> tuple[Seen | None, Seen | None]:
+    """Returns graphs with what is known of their lengths, and the same with symbolic lengths, as `Families.varied` does."""
+    return (seen, None) if seen is None or len(_plans) < PLANS_MIN else _families.varied(seen)
+
+
 def _ran_for_lengths(missing: Sequence[Op], varied: Seen, keeps: bool) -> bool:
     """Runs the plan of graphs for many lengths if it is known; False if it is not, or refuses a value, or lacks memory."""
     try:
@@ -395,6 +401,51 @@ def _is_large(graphs: Sequence[Op]) -> bool:
     """True where a value is so large at the greatest lengths that no run is likely to have it."""
     computed = [op for op in toposort(graphs, stop=realized) if op.code not in MOVEMENT]
     return any(greatest(numel(op.shape)) * op.dtype.itemsize > WIDE_NBYTES for op in computed)
+
+
+# ---- loops of many numbers of steps ----
+def _computed_in_loops(missing: Sequence[Op], seen: Seen) -> bool:
+    """Computes a loop that has come with another number of steps; False if it has not, or if there is no loop.
+
+    Its steps become one LOOP, the values that they read from memory one value. Their number is a length then, so a third
+    number needs no plan. The first one has a plan of its own, since most loops always have as many steps.
+    """
+    if len(seen.ops) < ORDER_OPS_MIN:
+        return False
+    given, _ = from_memory(missing, ()) if any(map(NEEDS_GRAD, missing)) else (missing, ())
+    graphs, _ = rolled(given, frozenset(seen.numbers), stack=_in_rows)
+    if graphs is given:
+        return False
+    rows = [_step_of_loop(graph) for graph in graphs]
+    roots = [*dict.fromkeys([graph if row is None else row[0] for graph, row in zip(graphs, rows)])]
+    known = look_at(roots)
+    _, varied = (None, None) if known is None else _families.varied(known)
+    if varied is None or not (_ran_for_lengths(roots, varied, keeps=False) or _computed_for_lengths(varied)):
+        return False
+    values = dict[Op, Any]()
+    for op, graph, row in zip(missing, graphs, rows):
+        whole, step = row or (graph, 0)
+        op.realized = whole.realized
+        if row is not None and op.realized is not None:
+            if whole not in values:
+                values[whole] = to_host(op.realized)
+            op.realized = from_host(values[whole][step].reshape(op.shape), op.dtype, op.realized.arg[0].device)
+    return True
+
+
+def _step_of_loop(graph: Op) -> tuple[Op, int] | None:
+    """Returns the value that a LOOP makes of all steps, and the step whose value a graph is; None for any other graph."""
+    whole, step = row_of(graph)
+    is_of_loop = whole is not None and whole.code is OpCode.OUTPUT and whole.src[0].code is OpCode.LOOP
+    return (whole, step) if whole is not None and is_of_loop else None
+
+
+def _in_rows(column: Sequence[Op]) -> Op:
+    """Returns memory that has a row for each of some constants or values in memory."""
+    held = [op.realized or op for op in column]
+    values = [op.arg if op.code is OpCode.CONST else to_host(op) for op in held]
+    devices = [op.arg[0].device for op in held if op.code is OpCode.BUFFER]
+    return from_host(np.stack(values), column[0].dtype, devices[0] if devices else default_device())
 
 
 # ---- graphs in pieces ----

@@ -352,13 +352,23 @@ def joined(ops: list[Op], axis: int) -> Op:
     Each element looks at all pieces for its own. So many pieces are joined by groups, and these again: the cost of an
     element grows with the logarithm of their number.
     """
-    ops = [op for op in ops if op.shape[axis] != 0] or ops[:1]
-    if len(ops) > JOINED_PIECES_MAX:
-        ops = _without_rows(ops, axis)
+    ops = _without_rows([op for op in ops if op.shape[axis] != 0] or ops[:1], axis)
     while len(ops) > JOINED_PIECES_MAX:
         groups = [ops[i : i + JOINED_PIECES_MAX] for i in range(0, len(ops), JOINED_PIECES_MAX)]
         ops = [unary(OpCode.CONTIGUOUS, _side_by_side(group, axis)) for group in groups]
     return _side_by_side(ops, axis)
+
+
+def joined_ops(options: tuple[int, DType], *ops: Op) -> list[Op]:
+    """Concatenates Ops along an axis, in a dtype."""
+    axis, dtype = options
+    return [joined([cast(op, dtype) for op in ops], axis)]
+
+
+def stacked_ops(options: tuple[int, DType], *ops: Op) -> list[Op]:
+    """Stacks Ops along a new axis, in a dtype."""
+    axis, _ = options
+    return joined_ops(options, *[reshape(op, (*op.shape[:axis], 1, *op.shape[axis:])) for op in ops])
 
 
 def _side_by_side(ops: list[Op], axis: int) -> Op:
@@ -379,12 +389,12 @@ def _side_by_side(ops: list[Op], axis: int) -> Op:
 
 
 def _without_rows(ops: list[Op], axis: int) -> list[Op]:
-    """Returns pieces to join in the place of others: many rows of one value, one after the other, are one piece."""
+    """Returns pieces to join in the place of others: rows of one value, one after the other, are one piece."""
     pieces: list[Op] = []
     for (whole, shape, _), run in itertools.groupby(enumerate(ops), lambda piece: _run_of(*piece)):
         rows = [op for _, op in run]
-        if whole is not None and len(rows) > JOINED_PIECES_MAX:
-            first = _row(rows[0])[1]
+        if whole is not None and len(rows) > 1:
+            first = row_of(rows[0])[1]
             block = reshape(shrink_axis(whole, 0, first, first + len(rows)), (len(rows), *shape))
             block = permute(block, (*range(1, axis + 1), 0, *range(axis + 1, len(block.shape))))
             rows = [reshape(block, (*shape[:axis], mul(len(rows), shape[axis]), *shape[axis + 1 :]))]
@@ -394,11 +404,11 @@ def _without_rows(ops: list[Op], axis: int) -> list[Op]:
 
 def _run_of(number: int, op: Op) -> tuple[Op | None, Shape, int]:
     """Returns a key that pieces have in common where each is the row behind the one before."""
-    whole, row = _row(op)
+    whole, row = row_of(op)
     return whole, op.shape, row - number
 
 
-def _row(op: Op) -> tuple[Op | None, int]:
+def row_of(op: Op) -> tuple[Op | None, int]:
     """Returns a value and the number of its row that an Op is; no value for any other Op."""
     while op.code is OpCode.RESHAPE:
         op = op.src[0]

@@ -20,7 +20,15 @@ from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType, Scalar
 from picograd.engine.devices import default_device, usable_device
-from picograd.engine.host_memory import MAYBE_ON_HOST, is_small, number_on_host, place_on_host, value_on_host, with_number
+from picograd.engine.host_memory import (
+    MAYBE_ON_HOST,
+    WRITTEN_NBYTES_MAX,
+    is_small,
+    number_on_host,
+    place_on_host,
+    value_on_host,
+    with_number,
+)
 from picograd.engine.realize import Carries, from_host, on_memory, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.interrupts import LivingKeys
@@ -44,7 +52,7 @@ from picograd.tensor.cell import (
     trace,
 )
 from picograd.tensor.compute import NextLook, compute, plain_cells, settle, settle_constants
-from picograd.tensor.first_values import apart, begin_apart, begins_apart, compute_first, is_fill
+from picograd.tensor.first_values import apart, begin_apart, begins_apart, compute_first, is_fill, stored_fill
 from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.intake import host_array
 from picograd.tensor.sharing import is_shared, store
@@ -525,6 +533,8 @@ class TensorCore:
         As graphs, writes to chosen elements would have a different form for each pattern of equal positions.
         """
         cell = self.cell  # NOTE: the elements of a graph, such as a clone of a transpose, may be in another order
+        if is_fill(cell.op) and value.code is OpCode.CONST and cell.op.nbytes <= WRITTEN_NBYTES_MAX:
+            replace_op(cell, cell.op, stored_fill(cell.op, cell.device))
         given = cell.held() is None or value.needs_grad or is_shared(cell)
         place = None if given or (shown := self.op).needs_grad else place_on_host(shown, is_written=True)
         number = None if place is None else value.arg if value.code is OpCode.CONST else number_on_host(value)

@@ -14,7 +14,7 @@ import numpy as np
 from picograd.dtype import DType, bool_, int64
 from picograd.engine.host_memory import block_on_host, value_on_host
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast, gather, joined, reshape, where
+from picograd.ir.build import cast, gather, joined_ops, reshape, stacked_ops, where
 from picograd.ir.build import pad as padded_op
 from picograd.ir.op import Op, filled, is_memory
 from picograd.ir.opcode import OpCode
@@ -231,7 +231,7 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
         return cls(data, dtype, device)
     total = reduce(add, [op.shape[axis] for op in ops])
     kind = (dtype, (*first[:axis], total, *first[axis + 1 :]))
-    (joined,) = by_formula(_joined, (axis, dtype), ops, (kind,))
+    (joined,) = by_formula(joined_ops, (axis, dtype), ops, (kind,))
     return cls.from_op(joined, device)
 
 
@@ -321,18 +321,6 @@ def _axis_that_fits(tensors: Sequence[Tensor]) -> str:
     if len(differing) == 1:
         return f"they fit along axis {differing[0]}: pg.cat([...], {differing[0]})."
     return f"they differ along axes {', '.join(map(str, differing[:-1]))} and {differing[-1]}: pad, cut or reshape them."
-
-
-def _joined(options: tuple[int, DType], *ops: Op) -> list[Op]:
-    """Concatenates Ops along an axis, in a dtype."""
-    axis, dtype = options
-    return [joined([cast(op, dtype) for op in ops], axis)]
-
-
-def stacked_ops(options: tuple[int, DType], *ops: Op) -> list[Op]:
-    """Stacks Ops along a new axis, in a dtype."""
-    axis, _ = options
-    return _joined(options, *[reshape(op, (*op.shape[:axis], 1, *op.shape[axis:])) for op in ops])
 
 
 # ---- several tensors ----

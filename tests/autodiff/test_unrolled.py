@@ -189,11 +189,58 @@ def feeds_back_its_choice() -> tuple[list[Any], list[Any]]:
     return [pg.cat(out, 1)], [begin, *emb.parameters(), *gru.parameters(), *head.parameters()]
 
 
+def log_probabilities_in_a_list() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    net, states, saved = pg.nn.Sequential(pg.nn.Linear(3, 8), pg.nn.Tanh(), pg.nn.Linear(8, 4)), given(STEPS, 3), []
+    for t in range(STEPS):
+        choices = pg.distributions.Categorical(logits=net(states[t]))
+        saved.append(choices.log_prob(pg.tensor(t * 7 % 4)))
+    returns = pg.arange(STEPS, dtype=pg.float32) / STEPS
+    return [-(pg.stack(saved) * returns).sum(), saved[3]], [*net.parameters()]
+
+
+def two_heads_in_lists() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    body, first, second = pg.nn.Linear(3, 8), pg.nn.Linear(8, 2), pg.nn.Linear(8, 1)
+    data, a, b = given(STEPS, 2, 3), [], []
+    for t in range(STEPS):
+        h = body(data[t]).relu()
+        a.append(first(h).softmax(-1))
+        b.append(second(h) * (1 + t))
+    return [pg.cat(a, 1), pg.stack(b, 1)], [*body.parameters(), *first.parameters(), *second.parameters()]
+
+
+def list_with_another_first() -> tuple[list[Any], list[Any]]:
+    w, data = leaf(3, 3), given(STEPS, 2, 3)
+    return [pg.cat([leaf(1, 3), *[(data[t] @ w).tanh() for t in range(STEPS)]])], [w]
+
+
+def list_that_keeps_a_gradient() -> tuple[list[Any], list[Any]]:
+    w, data = leaf(3, 3), given(STEPS, 2, 3)
+    rows = []
+    for t in range(STEPS):
+        rows.append((data[t] @ w).tanh())
+        if t == 5:
+            rows[5].retain_grad()
+    return [pg.stack(rows)], [w, rows[5]]
+
+
+def sum_of_losses() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    cell, head, x, y, h = pg.nn.GRUCell(3, 4), pg.nn.Linear(4, 5), given(STEPS, 2, 3), given(STEPS, 2, 5), pg.zeros(2, 4)
+    loss: Any = 0
+    for t in range(STEPS):
+        h = cell(x[t], h)
+        loss = loss + pg.nn.functional.mse_loss(head(h), y[t])
+    return [loss / STEPS], [*cell.parameters(), *head.parameters()]
+
+
 PROGRAMS: list[tuple[Callable[[], tuple[list[Any], list[Any]]], int]] = [
     (lstm, 1), (gru_of_pieces, 1), (backwards, 1), (two_layers_and_losses, 2), (loss_from_the_first, 2),
     (encoder_and_decoder, 2), (goes_on_from_its_output, 2), (ode_with_times, 1), (runge_kutta, 1), (wave, 1),
     (list_of_inputs, 1), (characters, 1), (with_noise, 1), (keeps_a_gradient, 2),
-    (feeds_back_its_choice, 1),
+    (feeds_back_its_choice, 1), (log_probabilities_in_a_list, 1), (two_heads_in_lists, 1), (list_with_another_first, 1),
+    (list_that_keeps_a_gradient, 1), (sum_of_losses, 2),
 ]  # fmt: skip
 
 
@@ -486,3 +533,38 @@ def test_a_graph_of_other_lengths_is_not_searched_again(monkeypatch: pytest.Monk
             x = getattr(x * (i + 2), kinds[i * i * i % 7 % 4])() + x.sum(i % 2, keepdim=True) * (i % 3)
         unrolled.rolled([x.op])
     assert len(searched) == 1
+
+
+# ---- of another number of steps each time ----
+def steps_of(program: Callable[[], tuple[list[Any], list[Any]]], num_steps: int, rolls: bool) -> tuple[list[Any], Counts]:
+    """Returns results and gradients of a program of so many steps, and counts; with LOOPs, or step by step."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setitem(globals(), "STEPS", num_steps)
+        changed.setattr(unrolled, "STEPS_MIN", unrolled.STEPS_MIN if rolls else 10**9)
+        results, leaves = program()
+        with watch() as counts:
+            sum((result * result).sum() for result in results).backward()
+            every = [*results, *[each.grad for each in leaves]]
+            pg.realize(every)
+    return [tensor.detach().numpy() for tensor in every], counts
+
+
+OF_ANY_LENGTH = [program for program, _ in PROGRAMS if program is not encoder_and_decoder]  # its steps read all others
+
+
+@pytest.mark.parametrize("program", OF_ANY_LENGTH, ids=[program.__name__ for program in OF_ANY_LENGTH])
+def test_another_number_of_steps_needs_no_plan(
+    program: Callable[[], tuple[list[Any], list[Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    monkeypatch.setattr(realize, "PLANS_MIN", 0)
+    forgotten()
+    plans = {}
+    for num_steps in (20, 23, 27, 30, 25, 21):
+        found, counts = steps_of(program, num_steps, rolls=True)
+        plans[num_steps] = counts.scheduled
+        with pg.device("NUMPY"):
+            wanted, _ = steps_of(program, num_steps, rolls=False)
+        for a, b in zip(found, wanted):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5 * np.abs(b).max())
+    assert [plans[n] for n in (30, 25, 21)] == [0, 0, 0]

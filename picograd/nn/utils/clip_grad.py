@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import cast
+from picograd.ir.build import cast, stacked_ops
 from picograd.ir.op import Op
 from picograd.tensor.arguments import check_nonnegative, listed
 from picograd.tensor.build import broadcast_to, common_dtype, need_float
 from picograd.tensor.formulas import by_formula, formula
-from picograd.tensor.joining import stacked_ops
 from picograd.tensor.modes import no_grad
 from picograd.tensor.reductions import norm_op
 from picograd.tensor.tensor import Tensor
