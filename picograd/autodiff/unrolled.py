@@ -376,7 +376,11 @@ class _Steps:
         while len(self.sources) < len(self.columns):
             column = self.columns[len(self.sources)]
             self.sources.append([])
-            self.sources[-1] += [self._look_at(sources) for sources in zip(*map(graph_sources, column))]
+            columns = [*zip(*map(graph_sources, column))]
+            values = len(columns) - _num_numbers(column[0])
+            if any(len({*numbers}) > 1 for numbers in columns[values:]):
+                raise _Differ
+            self.sources[-1] += [self._look_at(sources) for sources in columns[:values]]
         stack = [op for column in self.columns[looked_at:] for op in column]
         while stack:
             fresh = [reader for reader in self.readers.get(stack.pop(), ()) if reader not in self.above]
@@ -542,6 +546,11 @@ def _is_costly(op: Op) -> bool:
     return op.code in COSTLY or op.code in SEVERAL_RESULTS
 
 
+def _num_numbers(op: Op) -> int:
+    """Returns how many of an Op's sources, the last ones, are constants that its formula takes as Python's numbers."""
+    return len(op.arg.numbers) if op.code is OpCode.FORMULA else 0
+
+
 def _is_leaf(op: Op) -> bool:
     """True for a constant, and for memory."""
     return op.code in (OpCode.CONST, OpCode.BUFFER, OpCode.PARAM) or (op.realized is not None and not op.needs_grad)
@@ -693,7 +702,8 @@ class _Body:
         columns = self.steps.columns
         for number in sorted(range(len(columns)), key=lambda number: columns[number][-1].depth):
             op = columns[number][-1]
-            values[number] = built(op, tuple(map(value, self.steps.sources[number])))
+            numbers = op.src[len(op.src) - _num_numbers(op) :]
+            values[number] = built(op, (*map(value, self.steps.sources[number]), *numbers))
             copy_lines(op, values[number])
         after = [
             carries[slot] if then is None else values[then] if then >= 0 else carries[~then]

@@ -235,12 +235,20 @@ def sum_of_losses() -> tuple[list[Any], list[Any]]:
     return [loss / STEPS], [*cell.parameters(), *head.parameters()]
 
 
+def norms_in_a_list() -> tuple[list[Any], list[Any]]:
+    """The formula of a running mean takes its momentum as a number."""
+    pg.manual_seed(0)
+    net, data = pg.nn.Sequential(pg.nn.Linear(3, 4), pg.nn.BatchNorm1d(4)), given(STEPS, 5, 3)
+    out = [net(data[t]) for t in range(STEPS)]
+    return [pg.stack(out), net[1].running_mean, net[1].running_var], [*net.parameters()]
+
+
 PROGRAMS: list[tuple[Callable[[], tuple[list[Any], list[Any]]], int]] = [
     (lstm, 1), (gru_of_pieces, 1), (backwards, 1), (two_layers_and_losses, 2), (loss_from_the_first, 2),
     (encoder_and_decoder, 2), (goes_on_from_its_output, 2), (ode_with_times, 1), (runge_kutta, 1), (wave, 1),
     (list_of_inputs, 1), (characters, 1), (with_noise, 1), (keeps_a_gradient, 2),
     (feeds_back_its_choice, 1), (log_probabilities_in_a_list, 1), (two_heads_in_lists, 1), (list_with_another_first, 1),
-    (list_that_keeps_a_gradient, 1), (sum_of_losses, 2),
+    (list_that_keeps_a_gradient, 1), (sum_of_losses, 2), (norms_in_a_list, 1),
 ]  # fmt: skip
 
 
