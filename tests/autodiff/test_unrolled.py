@@ -238,8 +238,9 @@ def sum_of_losses() -> tuple[list[Any], list[Any]]:
 def norms_in_a_list() -> tuple[list[Any], list[Any]]:
     """The formula of a running mean takes its momentum as a number."""
     pg.manual_seed(0)
-    net, data = pg.nn.Sequential(pg.nn.Linear(3, 4), pg.nn.BatchNorm1d(4)), given(STEPS, 5, 3)
-    out = [net(data[t]) for t in range(STEPS)]
+    net = pg.nn.Sequential(pg.nn.Linear(3, 4, bias=False), pg.nn.BatchNorm1d(4))
+    data, factor = given(STEPS, 5, 3), given(STEPS, 5, 4)
+    out = [net(data[t]) * factor[t] for t in range(STEPS)]
     return [pg.stack(out), net[1].running_mean, net[1].running_var], [*net.parameters()]
 
 
@@ -248,7 +249,7 @@ PROGRAMS: list[tuple[Callable[[], tuple[list[Any], list[Any]]], int]] = [
     (encoder_and_decoder, 2), (goes_on_from_its_output, 2), (ode_with_times, 1), (runge_kutta, 1), (wave, 1),
     (list_of_inputs, 1), (characters, 1), (with_noise, 1), (keeps_a_gradient, 2),
     (feeds_back_its_choice, 1), (log_probabilities_in_a_list, 1), (two_heads_in_lists, 1), (list_with_another_first, 1),
-    (list_that_keeps_a_gradient, 1), (sum_of_losses, 2), (norms_in_a_list, 1),
+    (list_that_keeps_a_gradient, 1), (sum_of_losses, 2), (norms_in_a_list, 3),
 ]  # fmt: skip
 
 
@@ -574,5 +575,5 @@ def test_another_number_of_steps_needs_no_plan(
         with pg.device("NUMPY"):
             wanted, _ = steps_of(program, num_steps, rolls=False)
         for a, b in zip(found, wanted):
-            np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5 * np.abs(b).max())
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6 + 1e-5 * np.abs(b).max())
     assert [plans[n] for n in (30, 25, 21)] == [0, 0, 0]
