@@ -30,11 +30,11 @@ a number, lengths become inputs of the form only.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
-from picograd.autodiff.gradient import WRITTEN_LATER, written_out
+from picograd.autodiff.gradient import WRITTEN_LATER, graph_sources, written_out
 from picograd.dtype import bool_
 from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.lengths import (
@@ -207,7 +207,7 @@ class Known(NamedTuple):
             return None
         moved = {offset.name for offset in offsets}  # other offsets, such as a loop's last row, follow from the key
         lengths = {**lengths, **{name: value for name, value in values.items() if name not in moved}}
-        numbers = [*seen.numbers] if made or _are_elsewhere(seen, numbers) else numbers
+        numbers = [*seen.numbers] if made or _decide_more(seen, numbers) else numbers
         place |= {buffer: len(seen.buffers) + i for i, buffer in enumerate(made)}
         takes, kept = tuple(map(place.__getitem__, reads)), [seen.number[op] for op in seen.kept]
         return Known(plan, takes, made, numbers, offsets, lengths, seen.results, kept)
@@ -296,19 +296,30 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots, ops, number)
 
 
-def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
-    """True if a number that may change happens to equal one within a formula or a gradient, so that both are one CONST.
+def _decide_more(seen: Seen, numbers: Sequence[Op | None]) -> bool:
+    """True if a number that may change is in other places of the written graphs, too, or decides what these are.
 
-    In `x.mean(0) * k`, where k is the length of x, the plan reads one number for both. To find out, the graphs are written
-    out with other numbers in these places: a number that is still there comes from a formula. The number
-    that a symbolic length is bound to is not part of a plan.
+    In `x.mean(0) * k`, where k is the length of x, the plan reads one number for both. The gradient of `x ** 0` is a zero,
+    that of `x ** 4` has a product and another exponent. To find out, the graphs are written out with other numbers: they
+    must be the same graphs with others in these places. The number that a symbolic length is bound to is not part of a plan.
     """
     others = {op: _another(op) for op, number in zip(seen.numbers, numbers) if number is None}
     if not others:
         return False
-    graphs = written_out(seen.graphs, others)
-    order = toposort(graphs, sources=lambda op: () if op.code is OpCode.BIND or op.realized is not None else op.src)
-    return not others.keys().isdisjoint(order)
+    orders = [_written_order(seen.graphs, changed) for changed in ({}, others)]
+    became = dict(zip(*orders))
+    for op, other in became.items():
+        if other is not others.get(op, op):
+            src = tuple([became.get(s) for s in op.src])
+            if op in others or (op.code, op.dtype, op.arg, op.shape, src) != (other.code, other.dtype, other.arg, other.shape, other.src):
+                return True
+    return len(orders[0]) != len(orders[1])
+
+
+def _written_order(graphs: Sequence[Op], others: Mapping[Op, Op]) -> list[Op]:
+    """Returns the Ops of written graphs with other numbers, sources first."""
+    written = written_out(graphs, others)
+    return toposort(written, sources=lambda op: () if op.code is OpCode.BIND else graph_sources(op))
 
 
 def _another(number: Op) -> Op:

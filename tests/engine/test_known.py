@@ -226,6 +226,21 @@ def test_a_number_that_equals_one_within_a_formula_by_chance_is_not_taken_for_it
         np.testing.assert_allclose(found, ones * k, rtol=1e-6)
 
 
+def test_a_number_that_decides_the_graph_is_not_an_input_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of x ** 0 is a zero, and the exponent, too: a plan that fills a tensor with a number is not for x ** 4."""
+    monkeypatch.setattr(realize, "PLANS_MIN", 0)
+    for exponent, n, is_sum in (
+        (0, 3, True), (1, 4, True), (0, 6, True), (1, 7, True), (0, 5, False), (4, 5, False), (5, 5, False), (3, 9, False),
+    ):  # fmt: skip
+        x, weights = np.linspace(0.5, 2, n, dtype=np.float32), np.arange(n, dtype=np.float32)
+        leaf = Tensor(x).requires_grad_()
+        power = leaf**exponent
+        power.sum().backward() if is_sum else power.backward(Tensor(weights))
+        assert leaf.grad is not None
+        expected = (1 if is_sum else weights) * exponent * x ** max(exponent - 1, 0)
+        np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["uint8", "int8", "int64", "float16", "bfloat16", "float64"])
 def test_numbers_of_each_dtype_may_be_others(name: str) -> None:
     x = Tensor([1, 2], dtype=getattr(pg, name)).realize()
