@@ -301,19 +301,21 @@ def _decide_more(seen: Seen, numbers: Sequence[Op | None]) -> bool:
 
     In `x.mean(0) * k`, where k is the length of x, the plan reads one number for both. The gradient of `x ** 0` is a zero,
     that of `x ** 4` has a product and another exponent. To find out, the graphs are written out with other numbers: they
-    must be the same graphs with others in these places. The number that a symbolic length is bound to is not part of a plan.
+    must be the same graphs with others in these places. A number that a symbolic length is bound to is no part of a plan.
     """
     others = {op: _another(op) for op, number in zip(seen.numbers, numbers) if number is None}
     if not others:
         return False
-    orders = [_written_order(seen.graphs, changed) for changed in ({}, others)]
-    became = dict(zip(*orders))
+    order, changed = _written_order(seen.graphs, {}), _written_order(seen.graphs, others)
+    became = dict(zip(order, changed))
     for op, other in became.items():
-        if other is not others.get(op, op):
+        if op in others and other is not others[op]:
+            return True
+        if op not in others and other is not op:
             src = tuple([became.get(s) for s in op.src])
-            if op in others or (op.code, op.dtype, op.arg, op.shape, src) != (other.code, other.dtype, other.arg, other.shape, other.src):
+            if (op.code, op.dtype, op.arg, src) != (other.code, other.dtype, other.arg, other.src):
                 return True
-    return len(orders[0]) != len(orders[1])
+    return len(order) != len(changed)
 
 
 def _written_order(graphs: Sequence[Op], others: Mapping[Op, Op]) -> list[Op]:

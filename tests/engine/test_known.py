@@ -227,7 +227,7 @@ def test_a_number_that_equals_one_within_a_formula_by_chance_is_not_taken_for_it
 
 
 def test_a_number_that_decides_the_graph_is_not_an_input_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradient of x ** 0 is a zero, and the exponent, too: a plan that fills a tensor with a number is not for x ** 4."""
+    """The gradient of x ** 0 is a zero, as its exponent is: a plan that fills a tensor with a number is not for x ** 4."""
     monkeypatch.setattr(realize, "PLANS_MIN", 0)
     for exponent, n, is_sum in (
         (0, 3, True), (1, 4, True), (0, 6, True), (1, 7, True), (0, 5, False), (4, 5, False), (5, 5, False), (3, 9, False),
