@@ -301,7 +301,7 @@ def _decide_more(seen: Seen, numbers: Sequence[Op | None]) -> bool:
 
     In `x.mean(0) * k`, where k is the length of x, the plan reads one number for both. The gradient of `x ** 0` is a zero,
     that of `x ** 4` has a product and another exponent. To find out, the graphs are written out with other numbers: they
-    must be the same graphs with others in these places. A number that a symbolic length is bound to is no part of a plan.
+    must be the same graphs with others in these places. Plans have no number that a length is bound to.
     """
     others = {op: _another(op) for op, number in zip(seen.numbers, numbers) if number is None}
     if not others:
