@@ -526,7 +526,7 @@ def _broken(constraint: _Ruled, value: Tensor | float) -> list[Array] | None:
     if len(arrays) < len(known):
         return None
     dtype = value.dtype if isinstance(value, Tensor) else dtypes.float64
-    if all(array.ndim == 0 for array in arrays):
+    if all(array.size == 1 for array in arrays) and (not constraint.event_dim or arrays[0].ndim == 0):
         return [] if _holds_for_number(constraint.rule, dtype, *[array.item() for array in arrays]) else arrays[:1]
     holds = _holds_for(constraint.rule, dtype, arrays)
     x = arrays[0] if holds.ndim < arrays[0].ndim else np.broadcast_to(arrays[0], holds.shape)

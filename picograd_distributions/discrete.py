@@ -9,6 +9,7 @@ from picograd import dtype as dtypes
 from picograd.errors import ArgumentError
 from picograd.nn.functional import binary_cross_entropy_with_logits, one_hot, softplus
 from picograd.special import xlogy
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.free_functions import binomial, poisson
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -257,6 +258,27 @@ class Poisson(Elementwise):
         return self.rate.floor()
 
 
+@of_tensors
+def _of_weights(weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns weights divided by their sum along the last axis, and the logarithms."""
+    probs = weights / weights.sum(-1, keepdim=True)
+    return probs, probs_to_logits(probs)
+
+
+@of_tensors
+def _of_logits(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns softmax(logits) along the last axis, and its logarithms."""
+    logits = logits - logits.logsumexp(-1, keepdim=True)
+    return logits_to_probs(logits), logits
+
+
+@of_tensors
+def _logits_of_classes(logits: Tensor, classes: Tensor) -> Tensor:
+    """Returns the logits, (..., K), of classes, (...)."""
+    index, logits = Tensor.broadcast_tensors(classes.to(dtypes.int64).unsqueeze(-1), logits)
+    return logits.gather(-1, index[..., :1]).squeeze(-1)
+
+
 class Categorical(Distribution):
     """A class from 0 to K - 1, with probabilities along the last axis.
 
@@ -286,12 +308,7 @@ class Categorical(Distribution):
         setattr(self, "logits" if probs is None else "probs", given)
         self.support = self._support()
         super().__init__(given.shape[:-1], self._event(), validate_args)
-        if probs is not None:
-            self.probs = self.probs / self.probs.sum(-1, keepdim=True)
-            self.logits = probs_to_logits(self.probs)
-        else:
-            self.logits = self.logits - self.logits.logsumexp(-1, keepdim=True)
-            self.probs = logits_to_probs(self.logits)
+        self.probs, self.logits = _of_weights(self.probs) if probs is not None else _of_logits(self.logits)
 
     @property
     def param_shape(self) -> tuple[int, ...]:
@@ -307,15 +324,15 @@ class Categorical(Distribution):
     def _classes(self, sample_shape: Sizes) -> Tensor:
         """Returns classes, (*sample_shape, *batch_shape) int64."""
         with no_grad():
-            rows = self.probs.reshape(-1, self.num_classes).multinomial(math.prod(sample_shape), replacement=True)
-            return rows.T.reshape((*sample_shape, *self.batch_shape))
+            num_samples = math.prod(sample_shape)
+            rows = self.probs.reshape(-1, self.num_classes).multinomial(num_samples, replacement=True)
+            return (rows if num_samples == 1 else rows.T).reshape((*sample_shape, *self.batch_shape))
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         return self._classes(sample_shape)
 
     def _log_prob(self, value: Tensor) -> Tensor:
-        index, logits = Tensor.broadcast_tensors(value.to(dtypes.int64).unsqueeze(-1), self.logits)
-        return logits.gather(-1, index[..., :1]).squeeze(-1)
+        return _logits_of_classes(self.logits, value)
 
     def entropy(self) -> Tensor:
         return entropy_of(self.probs, self.logits)
