@@ -37,6 +37,7 @@ EXACT = frozenset({
     OpCode.PAD, OpCode.SHRINK, OpCode.CAST, OpCode.BITCAST, OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.NEG,
     OpCode.SQRT, OpCode.SHL, OpCode.SHR, OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.CMPLT, OpCode.CMPNE, OpCode.WHERE,
 })  # fmt: skip
+COMPOSED = frozenset({OpCode.FORMULA, OpCode.OUTPUT})  # they are asked when they are written out
 _met: Latest[Hashable, None] = Latest(1024)  # keys of graphs that were computed here, or that need kernels
 
 
@@ -137,6 +138,8 @@ def evaluate_first(graphs: Sequence[Op]) -> None:
 
 def evaluated(graphs: Sequence[Op]) -> Sequence[np.ndarray[Any, Any]] | None:
     """Returns the values of small graphs by the evaluator; None if a kernel might give other bits."""
+    if not all(op.code in COMPOSED or _may_be_evaluated(op) for op in order_of(graphs)):
+        return None  # before a long graph is written out in vain
     wholes = written_out(graphs)
     order = order_of(wholes)
     if sum(op.numel for op in graphs) > ELEMENTS_MAX or not all(map(_may_be_evaluated, order)):

@@ -12,14 +12,15 @@ from typing import cast as cast_to
 import numpy as np
 
 from picograd.dtype import DType, bool_, int64
-from picograd.engine.host_memory import block_on_host, value_on_host
+from picograd.engine.host_memory import block_on_host, shared, value_on_host
+from picograd.engine.realize import devices_of, from_host
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast, gather, joined_ops, reshape, stacked_ops, where
 from picograd.ir.build import pad as padded_op
 from picograd.ir.op import Op, filled, is_memory
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import out_of_memory
-from picograd.ir.shape import numel
+from picograd.ir.shape import numel, of_numbers
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, common_dtype, is_integer, sizes, whole
@@ -232,6 +233,7 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
     total = reduce(add, [op.shape[axis] for op in ops])
     kind = (dtype, (*first[:axis], total, *first[axis + 1 :]))
     (joined,) = by_formula(joined_ops, (axis, dtype), ops, (kind,))
+    _hold_joined(joined, ops, axis)
     return cls.from_op(joined, device)
 
 
@@ -259,6 +261,7 @@ def stack(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | 
         return cls(data, dtype, device)
     kind = (dtype, (*each[:axis], len(ops), *each[axis:]))
     (joined,) = by_formula(stacked_ops, (axis, dtype), ops, (kind,))
+    _hold_joined(joined, ops, axis, is_new=True)
     return cls.from_op(joined, device)
 
 
@@ -282,11 +285,8 @@ def _joined_data(
         return None
     if sum(op.numel for op in ops) * dtype.itemsize > DATA_NBYTES_MAX:
         return None
-    if axis == 0 and None not in (blocks := [*map(block_on_host, ops)]):
-        flat = np.frombuffer(b"".join(cast_to(list[bytes], blocks)), dtype.numpy)
-        first = ops[0].shape
-        shape = (len(ops), *first) if is_new else (sum([cast_to(int, op.shape[0]) for op in ops]), *first[1:])
-        return flat.reshape(shape)
+    if axis == 0 and (blocks := _joined_blocks(ops, is_new)) is not None:
+        return blocks
     pieces, late = list[Any](), list[Op]()
     for tensor, op in zip(tensors, ops):
         piece = value_on_host(op)
@@ -301,6 +301,33 @@ def _joined_data(
         compute((), late)
         pieces = [value_on_host(op) if piece is None else piece for piece, op in zip(pieces, ops)]
     return np.stack(pieces, axis) if is_new else np.concatenate(pieces, axis)
+
+
+def _joined_blocks(ops: Sequence[Op], is_new: bool) -> np.ndarray[Any, Any] | None:
+    """Returns blocks of host memory of one dtype joined along axis 0; None if one of the Ops is something else."""
+    blocks = []
+    for op in ops:
+        if (block := block_on_host(op)) is None:
+            return None
+        blocks.append(block)
+    first = ops[0].shape
+    shape = (len(ops), *first) if is_new else (sum([cast_to(int, op.shape[0]) for op in ops]), *first[1:])
+    return np.frombuffer(b"".join(blocks), ops[0].dtype.numpy).reshape(shape)
+
+
+def _hold_joined(joined: Op, ops: Sequence[Op], axis: int, is_new: bool = False) -> None:
+    """Gives a graph for backward() its value now, if it joins many blocks of host memory that need gradients.
+
+    Otherwise a list of rows of many batches, from which some are drawn, would have a plan for each pattern of the batches.
+    """
+    if not joined.needs_grad or axis or len(ops) < DATA_PIECES_MIN or trace.get() is not None or shared.data:
+        return
+    if joined.realized is not None or {op.dtype for op in ops} != {joined.dtype}:
+        return
+    if not of_numbers(joined.shape) or joined.nbytes > DATA_NBYTES_MAX:
+        return
+    if (data := _joined_blocks(ops, is_new)) is not None and (device := devices_of([joined])[0]) is not None:
+        joined.realized = from_host(data, joined.dtype, device)
 
 
 def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:

@@ -79,6 +79,17 @@ def test_is_the_sum_over_all_ways(rng):
     assert loss.item() == pytest.approx(-math.log(total), rel=1e-12)
 
 
+def test_labels_of_any_dtype():
+    """Labels are often padded as floats; PyTorch casts them."""
+    log_probs = np.random.default_rng(1).standard_normal((5, 2, 4)).astype(np.float32)
+    labels = np.array([[1, 2, 0], [3, 0, 0]])
+    for kind in (np.float32, np.float64, np.int8):
+        for targets in (labels, labels[labels > 0]):
+            ours = functional.ctc_loss(Tensor(log_probs).log_softmax(-1), Tensor(targets.astype(kind)), [5, 4], [2, 1])
+            theirs = reference.ctc_loss(torch.tensor(log_probs).log_softmax(-1), torch.tensor(targets), [5, 4], [2, 1])
+            assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
+
+
 def test_errors():
     x = Tensor.zeros(4, 2, 3)
     for call, fact in (

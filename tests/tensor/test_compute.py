@@ -9,6 +9,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
+from picograd.engine import realize
 from picograd.look import watch
 
 BEYOND = Tensor([0, 1, 2, 9])  # of which 9 is no row
@@ -158,3 +159,27 @@ def test_a_first_value_that_fails_is_told_to_who_reads_it() -> None:
     assert (Tensor([1.0]) + 1).tolist() == [2]
     with pytest.raises(IndexError, match="9 is out of range"):
         start.tolist()
+
+
+@pytest.mark.parametrize("is_gradient", [False, True])
+def test_a_plan_is_found_beside_values_that_are_set_to_zero(is_gradient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros belong to no device: graphs with them would be made into a form each time."""
+    by_form = list[object]()
+    original = realize._compute_by_device
+    monkeypatch.setattr(realize, "_compute_by_device", lambda *args: (by_form.append(args), original(*args))[1])
+    x, weight = pg.ones(4, 3).requires_grad_(), pg.tensor(np.arange(9, dtype=np.float32).reshape(3, 3) / 9)
+    total, expected = pg.zeros(4, 3), np.ones((4, 3), np.float32)
+    for turn in range(8):
+        x.data.mul_(0.5)
+        expected = expected / 2
+        if is_gradient:
+            ((x @ weight) ** 2).sum().backward()
+            x.data.add_(-0.1 * x.grad.data)
+            expected = expected - np.float32(0.2) * (expected @ weight.numpy()) @ weight.numpy().T
+            x.grad.zero_()
+        total.zero_()
+        by_form.clear()
+        assert x.sum().item() == pytest.approx(expected.sum(), rel=1e-5)
+        assert turn < 4 or not by_form
+        assert not total.any() and (not is_gradient or not x.grad.any())
+        total.add_(1)

@@ -107,3 +107,11 @@ def test_a_weight_that_needs_kernels_is_not_tried_at_each_step(monkeypatch: pyte
                     parameter.add_(parameter.grad / (1 + parameter.grad.norm()))
         optimizer.step()
     assert not tried
+
+
+def test_a_long_graph_is_not_written_out_to_learn_that_it_needs_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the gradients that Langevin steps begin with."""
+    x = pg.ones(4, 3, requires_grad=True)
+    ((x @ pg.ones(3, 2)) ** 2).sum().backward()
+    monkeypatch.setattr(first_values, "written_out", lambda graphs: pytest.fail("written out"))
+    assert first_values.evaluated([x.grad.op]) is None

@@ -119,3 +119,27 @@ def test_pieces_of_other_lengths_that_are_a_sum_from_memory_are_no_kernels(monke
             found = pg.cat(ours)
             same_value(found, torch.cat(theirs))
         assert counts.kernels == 0
+
+
+@pytest.mark.parametrize("as_rows", [False, True])
+def test_blocks_of_drawn_batches_that_need_gradients_are_joined_without_a_plan(
+    as_rows: bool, monkeypatch: pytest.MonkeyPatch, rng
+) -> None:
+    """Samples kept in a list, as for an energy model: else each pattern of batches among them would have a plan."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    data, factors = rng.standard_normal((3, 4, 2)).astype(np.float32), rng.standard_normal((6, 2)).astype(np.float32)
+    batches = [pg.tensor(batch, requires_grad=True) for batch in data]
+    kept = [sample for batch in batches for sample in (batch.unbind() if as_rows else batch.chunk(4))]
+    for _ in range(8):
+        drawn = rng.integers(0, 12, 6)
+        with watch() as counts:
+            joined = (pg.stack if as_rows else pg.cat)([kept[i] for i in drawn])
+            same_value(joined.detach(), torch.tensor(data.reshape(12, 2)[drawn]))
+        assert not counts.plans and joined.requires_grad
+        for batch in batches:
+            batch.grad = None
+        (joined * pg.tensor(factors)).sum().backward()
+        slopes = np.zeros((12, 2), np.float32)
+        np.add.at(slopes, drawn, factors)
+        for batch, slope in zip(batches, slopes.reshape(3, 4, 2)):
+            np.testing.assert_allclose(0 if batch.grad is None else batch.grad.numpy(), slope, atol=1e-6)

@@ -499,7 +499,7 @@ def ctc_loss(
 
     Args:
       log_probs:       (T, N, C), or (T, C)  float: log_softmax of scores
-      targets:         (N, S) padded, (S,), or all labels of all sequences in one axis  integers other than blank
+      targets:         (N, S) padded, (S,), or all labels of all sequences in one axis  other than blank, of any dtype
       input_lengths:   (N,) number of steps of each sequence, at most T
       target_lengths:  (N,) number of labels of each sequence
       blank:           class that stands between labels
@@ -509,7 +509,7 @@ def ctc_loss(
 
     Raises:
       ShapeError:    the shapes do not match.
-      DTypeError:    log_probs is not a float, or targets is not an integer tensor.
+      DTypeError:    log_probs is not a float.
       ArgumentError: blank is not a class, or an unknown reduction.
       IndexingError: when the result is computed: a label is not a class, or a length exceeds T or S.
 
@@ -590,8 +590,6 @@ def _check_ctc(log_probs: Tensor, targets: Tensor, blank: int) -> None:
     if log_probs.ndim not in (2, 3) or not log_probs.shape[0]:
         raise ShapeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C) with at least one step, got {log_probs.shape}.")
     need_float("ctc_loss", log_probs.op, "log_probs")
-    if not targets.dtype.is_int:
-        raise DTypeError(f"ctc_loss: targets must be integers, got {targets.dtype} of shape {targets.shape}.")
     if not 0 <= blank < log_probs.shape[-1]:
         raise ArgumentError(f"ctc_loss: blank must be one of the {log_probs.shape[-1]} classes, got {blank}.")
 
