@@ -99,8 +99,7 @@ def _arguments_with_gradients(call: Op) -> list[Op]:
 
 
 # ---- gradients that wait for their plan ----
-AT_ONCE = WITH_BODY | {OpCode.COPY}  # a user may have written their gradients, or they are on another device
-BY_USERS = AT_ONCE - {OpCode.LOOP}
+AT_ONCE = WITH_BODY | {OpCode.COPY}  # a user's function may make their gradients, or they are on another device
 SURE = chain_rules.sure - AT_ONCE - {OpCode.CUSTOM} | {OpCode.FORMULA, OpCode.OUTPUT}  # each of which has a row
 DEPTH_RATIO = 3  # depth of the graph of gradients, in depths of the graph itself
 
@@ -125,15 +124,15 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
 def _has_row(op: Op) -> bool:
     if op.code is OpCode.CUSTOM:
         return has_gradients(op)
-    if op.code is OpCode.LOOP:
-        return not _calls_user(op)
-    return op.code not in AT_ONCE and chain_rules.find(op) is not None
+    if op.code in AT_ONCE:
+        return op.code is not OpCode.COPY and not _asks_user(op)
+    return chain_rules.find(op) is not None
 
 
 def gradients_expected(root: Op) -> dict[Op, Op]:
     """Returns the gradients of a scalar at the leaves it depends on; {} if a function of the user's makes some."""
     on_the_way = reached([root])
-    if any(op.code in BY_USERS or op.code is OpCode.LOOP and _calls_user(op) for op in on_the_way):
+    if any(op.code in AT_ONCE and (op.code is OpCode.COPY or _asks_user(op)) for op in on_the_way):
         return {}
     leaves, seed = [op for op in on_the_way if op.code is OpCode.LEAF], root.filled(1)
     found = gradients_later({root: seed}, leaves, on_the_way)
@@ -144,8 +143,10 @@ def gradients_expected(root: Op) -> dict[Op, Op]:
     return found
 
 
-def _calls_user(loop: Op) -> bool:
-    return any(custom_gradient(body) is not None for body in bodies_in([loop]))
+def _asks_user(op: Op) -> bool:
+    """True for an Op with a body whose gradient a function of the user's makes when it is called."""
+    made = [custom_gradient(body) for body in bodies_in([op])]
+    return any(one is not None and one.backward is None for one in made)
 
 
 WRITTEN_LATER = frozenset({OpCode.GRADIENT, OpCode.FORMULA})  # replaced by `written_out`
