@@ -134,8 +134,10 @@ def _join(
             continue
         content = other.content
         op = content if type(content) is Op else other.op
-        if op.code is OpCode.BUFFER or op in given or _is_fill(op) or (_failed and _failed.has(op)):
-            continue  # a fill reads nothing, so that nothing is lost if it waits; a plan with it would not be found again
+        if (code := op.code) is OpCode.BUFFER or op in given or (_failed and _failed.has(op)):
+            continue
+        if code is OpCode.EXPAND and is_fill(op):
+            continue  # it reads nothing, so that nothing is lost if it waits; a plan with it would not be found again
         wanted[other] = op
     return written, expected
 
@@ -455,11 +457,7 @@ def _living_plain() -> list[Cell]:
     """
     references = plain_cells.copy()
     living = [cell for reference in references if (cell := reference()) is not None and cell.made_in is None]
-    return [cell for cell in living if not (type(op := cell.content) is Op and _is_fill(op))]
-
-
-def _is_fill(op: Op) -> bool:
-    return op.code is OpCode.EXPAND and is_fill(op)
+    return [cell for cell in living if not (type(op := cell.content) is Op and op.code is OpCode.EXPAND and is_fill(op))]
 
 
 def expect(cell: Cell) -> None:
