@@ -102,8 +102,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for leaf in leaf_tensors.values():
         leaf._grad = None
     pending.starts = []
-    for learned in (asked_for, unasked.waiting, unasked.followed, unasked.not_there, unasked.prepared.data):
+    for learned in (asked_for, unasked.read_again, unasked.waiting, unasked.followed, unasked.not_there):
         learned.clear()
+    unasked.prepared.data.clear()
     monkeypatch.setattr(compute.NextLook, "limit", 1 << 40)  # Ops of others are not looked through
     monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks
     monkeypatch.setattr(Graphless, "living", LivingSet())  # nor results of jitted functions for lost graphs

@@ -14,6 +14,9 @@ memory can be reused. Any other result, such as an activation that a local varia
 from the old parameters only if somebody asks for it, which is rare. Once somebody has asked, later results of that line are
 computed with the update. The state that a recurrent network hands to its next batch is one: otherwise each step would
 compute all states before it. So the plan of a step does not depend on which locals are alive, and stores none of them.
+
+A result that several reads depend on before backward(), such as embeddings whose distances decide which triplets a loss
+has, would be computed by each of these plans. The second one stores it, and from then on the first one does, by its maker.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ BY_HAND = "by hand"  # a user's write; a step of an optimizer puts the number of
 leaf_tensors: LivingValues[int, Any] = LivingValues()  # for each leaf the tensor whose .grad is its gradient
 differentiable_cells: LivingSet[Cell] = LivingSet()  # values that need gradients, computed or not
 asked_for: set[Maker] = set()
+read_again: set[Maker] = set()  # of results that a second plan computed since values that depend on them were read
 put_off: LivingKeys[Cell, tuple[Maker, Hashable]] = LivingKeys()  # with the leaf whose update put them off
 
 
@@ -198,14 +202,29 @@ def sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]]
         shared += [Cell(root, None), *grads.values()]
         differentiated |= _work_of([root])
     if not shared:
-        return [], {}
-    results = {op: cell for cell in differentiable_cells.living() if type(op := cell.content) is Op}
+        return _read_again(graphs, work, again) if again or read_again else [], {}
+    results = _living_results()
     for op in {**work, **differentiated}:
         op.times_computed = 2  # with its gradients: if another graph has it, it was asked for
         is_asked = asked_for and maker_of(op) in asked_for
         if (is_asked or (op in results and not op.shape)) and op.realized is None and _has_value(op):
             shared.append(results.get(op) or Cell(op, None))
     return shared, expected
+
+
+def _living_results() -> dict[Op, Cell]:
+    return {op: cell for cell in differentiable_cells.living() if type(op := cell.content) is Op}
+
+
+def _read_again(graphs: Sequence[Op], work: Mapping[Op, None], again: Sequence[Op]) -> list[Cell]:
+    """Returns results on the way to graphs whose values are kept: a plan computed them before, or others of their makers.
+
+    Each distance between two rows of a network's result, read one by one, would otherwise run the network.
+    """
+    read_again.update([maker_of(op) for op in again])
+    results, twice = _living_results(), {*again}
+    kept = [op for op in work if op in twice or (op in results and maker_of(op) in read_again)]
+    return [results.get(op) or Cell(op, None) for op in kept if op.realized is None and _has_value(op) and op not in graphs]
 
 
 def _work_of(roots: Sequence[Op]) -> dict[Op, None]:

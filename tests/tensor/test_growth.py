@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import picograd as pg
-from picograd import Tensor
+from picograd import Tensor, nn
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.look import watch
@@ -247,3 +247,29 @@ def test_a_loop_that_draws_again_is_computed_step_by_step() -> None:
             patch.setattr(compute.NextLook, bound, 1 << 40)
         assert np.allclose(sample(8), found, rtol=1e-5, atol=1e-5)
         assert counts.scheduled == 1
+
+
+@pytest.mark.parametrize("keeps", ["network", "distances"])
+def test_values_that_are_read_one_by_one_before_backward_run_the_network_once(keeps: str) -> None:
+    """As triplets are mined: which of them a loss has follows from distances between rows of a network's result."""
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    optimizer, twin = pg.optim.SGD(net.parameters(), lr=0.1), nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    twin.load_state_dict(net.state_dict())
+    alone = pg.optim.SGD(twin.parameters(), lr=0.1)
+    for step in range(5):
+        x, kernels = pg.randn(9, 6), list[int]()
+        rows = net(x)
+        distances = (rows[:, None] - rows).square().sum(-1)
+        with pg.no_grad():
+            expected = twin(x).numpy()
+        for i in range(6):
+            with watch() as counts:
+                found = ((rows[i] - rows[i + 2]).square().sum() if keeps == "network" else distances[i, i + 2] + 1).item()
+            kernels.append(counts.kernels)
+            apart = ((expected[i] - expected[i + 2]) ** 2).sum() + (keeps == "distances")
+            assert found == pytest.approx(apart, rel=1e-4, abs=1e-6)
+        assert step < 2 or set(kernels[1:]) == {1} and kernels[0] <= 3
+        for each, result, by in ((net, rows, optimizer), (twin, twin(x), alone)):
+            each.zero_grad()
+            (result[:-1] - result[1:]).square().mean().backward()
+            by.step()
