@@ -358,7 +358,7 @@ class Sums:
 
         def staged(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
             if direct.is_blocked:
-                image, *position = position
+                image, position = minimum(position[0], direct.unit_images - 1), position[1:]
             below = minimum(subtract(position[0], self.first_row), direct.unit_rows - 1)
             place = flatten(direct.windows.places([below, *position[1:]], tap), direct.rows)
             return read(self.rows, flatten((point, image, c, place), shape))
@@ -444,8 +444,9 @@ class Sums:
             return flatten((point, image, panel, add(row, i), c), (direct.scheme.num_points, *direct.shape))
 
         def position(i: Dim) -> Sequence[Dim]:
-            last = subtract(self.positions, 1)
-            return unflatten(minimum(add(self.first_position, add(row, i)), last), self.extents)
+            place = minimum(add(self.first_position, add(row, i)), subtract(self.positions, 1))
+            is_of_one = direct.is_blocked and self.images == 1  # image
+            return (0, *unflatten(place, self.extents[1:])) if is_of_one else unflatten(place, self.extents)
 
         acc = tile.new(build)
         start, count = self._taps_inside(block, position(0)[0], position(tile.rows - 1)[0])
@@ -540,8 +541,7 @@ def _store_block(
       number:  of the block
       put:     (position counted through all images of the unit, coordinates of the result, image): stores it
     """
-    origin, own = direct.block(number)
-    results = direct.scheme.outputs
+    (origin, own), results = direct.block(number), direct.scheme.outputs
     rows = floordiv(subtract(add(direct.windows.spatial[0], results - 1), which), results)  # that have it
 
     def store(at: list[Dim]) -> None:

@@ -226,6 +226,12 @@ def test_places_within_a_block_are_divided_without_signs() -> None:
         assert {value.dtype for value in lets if value.code in (OpCode.IDIV, OpCode.MOD)} == {dtypes.int64}
 
 
+@pytest.mark.parametrize(("batch", "least"), [(2, 8), (50, 2), (3, 40)])
+def test_no_read_of_a_staged_block_is_guarded(batch: int, least: int) -> None:
+    (item,) = create_schedule([conv(images(batch, least), param(1, 20, 20, 3, 3), padding=1)]).kernel_items()
+    assert all(lower(item.kernel, target).num_guards <= 2 for target in CPU_TARGETS[1:]), "two stores of results"
+
+
 def test_how_images_are_cut_into_blocks() -> None:
     w, n = param(1, 32, 20, 3, 3), Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
     direct = direct_of(conv(images(), w, padding=1), CPU_TARGETS[2])
