@@ -182,10 +182,10 @@ def _is_inside(known: Known, question: _Question, most_choices: int) -> bool:
 
 
 def _is_outside(known: Known, question: _Question) -> bool:
-    """True where the first element is surely before the memory, or the last one behind it."""
+    """True where intervals show the first element before the memory, or the last one behind it: a search takes too long."""
     first, length = known.sum_of(question.first).terms, known.sum_of(question.length).terms
     below, above = added({(): -1}, first, -1), added(added(first, length, -1), {(): question.span - 1})
-    return known.is_never_negative(below) or known.is_never_negative(above)
+    return known.interval_of(below)[0] >= 0 or known.interval_of(above)[0] >= 0
 
 
 class _Guards:

@@ -597,7 +597,7 @@ class Known(Sums):
             self._is_never = self._is_never or fact.get((), 0) < 0
             return None
         factor = factor_of(last, fact)
-        if self._interval_of(fact)[0] >= 0 or factor is None or factor.keys() != {()}:
+        if self.interval_of(fact)[0] >= 0 or factor is None or factor.keys() != {()}:
             return None
         shared = gcd(*[own for atoms, own in fact.items() if atoms])
         fact = {atoms: own // shared for atoms, own in fact.items()}  # of the constant rounded down
@@ -655,7 +655,7 @@ class Known(Sums):
         best, was_all = self._least.get(key, (None, False))
         if best is not None and (was_all or best >= enough):
             return best
-        best, most = self._interval_of(terms)
+        best, most = self.interval_of(terms)
         if most < enough:
             return best
         if best < enough and self._steps > 0 and self._depth < SEARCH_DEPTH_MAX:
@@ -676,7 +676,7 @@ class Known(Sums):
         atom, factor = self.atoms[last], factor_of(last, terms)
         if factor is None:
             return
-        low, high = self._interval_of(factor)
+        low, high = self.interval_of(factor)
         is_positive = low >= 0 or (high > 0 and self._least_of(factor, 0) >= 0)
         if not is_positive and high > 0 and self._least_of(times(factor, {(): -1}), 0) < 0:
             return
@@ -693,7 +693,7 @@ class Known(Sums):
         comes first."""
         found = [one for one in [self._goal(terms, factor, fact, last, enough) for fact in facts] if one is not None]
         if len(found) > 1:
-            found.sort(key=lambda one: -self._interval_of(one[0])[0] / max(1, one[1]))
+            found.sort(key=lambda one: -self.interval_of(one[0])[0] / max(1, one[1]))
         for rest, scale, least in found:
             value = self._least_of(rest, least)
             if scale:
@@ -718,7 +718,7 @@ class Known(Sums):
             sign, scale = (1, own[()]) if own[()] > 0 else (-1, -own[()])
             scaled = {atoms: f * scale for atoms, f in terms.items()}
             return added(scaled, times(factor, fact), -sign), scale, (enough - 1) * scale + 1
-        low, high = self._interval_of(own)
+        low, high = self.interval_of(own)
         if factor.keys() != {()} or low <= 0 <= high:
             return None
         sign = 1 if low > 0 else -1  # s p - k f > s (enough - 1) shows p > enough - 1
@@ -764,7 +764,7 @@ class Known(Sums):
                 if rest and self.atoms[shared].low >= 0 and self._least_of(rest, 0) >= 0:
                     yield 0
 
-    def _interval_of(self, terms: Terms) -> tuple[int, int]:
+    def interval_of(self, terms: Terms) -> tuple[int, int]:
         """Returns the interval of a polynomial from the intervals of its atoms."""
         known, least, greatest = self.atoms, 0, 0
         for atoms, factor in terms.items():
