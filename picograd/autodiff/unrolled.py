@@ -30,7 +30,7 @@ from itertools import pairwise
 
 from picograd.autodiff.gradient import built, graph_sources, written_out
 from picograd.interrupts import Latest
-from picograd.ir.bodies import output, param, sink, substitute
+from picograd.ir.bodies import by_formula, output, param, sink, substitute
 from picograd.ir.build import flip, joined, joined_ops, pad_axis, permute, reshape, row_of, shrink, shrink_axis, stacked_ops
 from picograd.ir.op import Op, Shape, toposort
 from picograd.ir.opcode import COSTLY, ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, OpCode
@@ -50,6 +50,7 @@ JOINED_NBYTES = 1 << 16  # at most, of a step's own value in memory: those of al
 OF_STEPS = ELEMENTWISE | MOVEMENT | {
     OpCode.DETACH, OpCode.CONTIGUOUS, OpCode.CONST, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.GATHER,
     OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT, OpCode.CALL, OpCode.LOOP, OpCode.FORMULA,
+    OpCode.CUSTOM,
 }  # fmt: skip
 OF_FORMULAS = ELEMENTWISE | {OpCode.CONST, OpCode.EXPAND, OpCode.DETACH}
 VIEWED = MOVEMENT | {OpCode.CAST, OpCode.CONTIGUOUS}  # between a weight and its product
@@ -80,7 +81,7 @@ def rolled(
     order = toposort(roots, sources=graph_sources)
     if len(order) < ORDER_OPS_MIN or (outline := _outline(order)) in _without_loops:
         return roots, blocks
-    graphs, has_loops = [*roots, *blocks], False
+    graphs, has_loops = _with_lists([*roots, *blocks]), False
     if stack is None:
         graphs, stack = written_out(graphs, most_operands=OPERANDS_MAX), _stacked
     else:  # a value that was computed between two steps is one Op in the steps before, and memory in those after
@@ -127,11 +128,17 @@ def _replaced(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:
     for op in toposort(roots, stop=places, sources=lambda op: () if op in places else graph_sources(op)):
         src = tuple([became.get(s, s) for s in op.src])
         if op not in became and src != op.src:
-            is_stack = op.code is OpCode.FORMULA and op.arg.function in JOINS and all(row_of(s)[0] is not None for s in src)
-            became[op] = op.arg.function(op.arg.options, *src)[0] if is_stack else built(op, src)
+            became[op] = op.arg.function(op.arg.options, *src)[0] if _joins_rows(op, src) else built(op, src)
             copy_lines(op, became[op])
             became[op].realized = op.realized or became[op].realized
     return [became.get(root, root) for root in roots]
+
+
+def _joins_rows(op: Op, src: Sequence[Op]) -> bool:
+    """True for a list of values that LOOPs have made for each step, but for those of a few steps that differ."""
+    if op.code is not OpCode.FORMULA or op.arg.function not in JOINS:
+        return False
+    return sum(row_of(s)[0] is None for s in src) <= min(LAG_STEPS_MAX, len(src) - 2)
 
 
 def _one_loop(roots: Sequence[Op], inputs: Collection[Op], stack: Stacking) -> tuple[dict[Op, Op], dict[Op, Op]]:
@@ -141,7 +148,7 @@ def _one_loop(roots: Sequence[Op], inputs: Collection[Op], stack: Stacking) -> t
                the block of all steps. Both are empty where there is no recurrence.
     """
     order = toposort(roots, sources=graph_sources)
-    for steps in _recurrences(order, inputs):
+    for steps in _recurrences(order, inputs, CHEAP_STEPS_MIN if stack is _stacked else STEPS_MIN):
         steps.go_up()
         became, blocks = _loop(steps, roots, stack)
         if became:
@@ -149,8 +156,12 @@ def _one_loop(roots: Sequence[Op], inputs: Collection[Op], stack: Stacking) -> t
     return {}, {}
 
 
-def _recurrences(order: Sequence[Op], inputs: Collection[Op]) -> Iterator[_Steps]:
-    """Yields steps that are worth a LOOP: those that end in one list, then those that read the one before."""
+def _recurrences(order: Sequence[Op], inputs: Collection[Op], cheap_min: int) -> Iterator[_Steps]:
+    """Yields steps that are worth a LOOP: those that end in one list, then those that read the one before.
+
+    Args:
+      cheap_min:  so many steps without a product or a sum
+    """
     for members in _lists(order):
         steps = _alike(members, order, inputs)
         if steps is not None and steps.is_costly():
@@ -159,7 +170,7 @@ def _recurrences(order: Sequence[Op], inputs: Collection[Op]) -> Iterator[_Steps
         steps = _alike(seeds, order, inputs)
         while steps is not None and (longer := _with_one_before(steps)) is not None:
             steps = longer
-        if steps is not None and steps.are_worth_a_loop():
+        if steps is not None and steps.are_worth_a_loop(cheap_min):
             yield steps
 
 
@@ -196,6 +207,96 @@ def _with_one_before(steps: _Steps) -> _Steps | None:
             longer.go_down()
             return longer
     return None
+
+
+# ---- lists ----
+def _with_lists(roots: Sequence[Op]) -> list[Op]:
+    """Returns graphs in which blocks that were written one by one, and lists that were joined again and again, are joins.
+
+        out = zeros(T, n);  for t in range(T): out[t] = f(x[t])        ->  joined_ops(f(x[0]), f(x[1]), ...)
+        out = cat([out, f(x[t])])
+    """
+    order = toposort(roots, sources=graph_sources)
+    if any(op.code is OpCode.WHERE and _margins(op) is not None for op in order):
+        roots = _with_read_blocks(roots, order)
+        order = toposort(roots, sources=graph_sources)
+    lists, inner = dict[Op, Op](), set[Op]()
+    for op in reversed(order):
+        if op not in inner and op.realized is None:
+            axis, members = _grown(op, inner) if op.code is OpCode.FORMULA else _written(op, inner)
+            if len(members) >= STEPS_MIN:
+                (lists[op],) = by_formula(joined_ops, (axis, op.dtype), members, ((op.dtype, op.shape),))
+                copy_lines(op, lists[op])
+    return _replaced(roots, lists) if lists else [*roots]
+
+
+def _with_read_blocks(roots: Sequence[Op], order: Sequence[Op]) -> list[Op]:
+    """Returns graphs in which a block that is read is what was written there, as in out[t] = f(out[t - 1])."""
+    became = dict[Op, Op]()
+    for op in order:
+        src = tuple([became.get(s, s) for s in op.src])
+        new = op if src == op.src else built(op, src)
+        if new.code is OpCode.SHRINK and new.realized is None:
+            new = _read_block(new)
+        if new is not op:
+            became[op] = new
+            copy_lines(op, new)
+            new.realized = op.realized or new.realized
+    return [became.get(root, root) for root in roots]
+
+
+def _read_block(read: Op) -> Op:
+    """Returns what a SHRINK reads of a value to which blocks have been written: of the last block there, or from below."""
+    source, wanted = read.src[0], read.arg
+    while source.code is OpCode.WHERE and source.realized is None and (margins := _margins(source)) is not None:
+        block = source.src[1].src[0]
+        inner = [(start - before, end - before) for (start, end), (before, _) in zip(wanted, margins)]
+        if all(start >= 0 and end <= length for (start, end), length in zip(inner, block.shape)):
+            return shrink(block, tuple(inner))
+        if not any(end <= 0 or start >= length for (start, end), length in zip(inner, block.shape)):
+            break
+        source = source.src[2]
+    return read if source is read.src[0] else shrink(source, wanted)
+
+
+def _grown(op: Op, inner: set[Op]) -> tuple[int, list[Op]]:
+    """Returns the axis and the members of a list that joins a list to which it adds; adds the inner lists to `inner`."""
+    members, kind = list[Op](), (op.arg.function, op.arg.options)
+    while op.code is OpCode.FORMULA and (op.arg.function, op.arg.options) == kind and kind[0] is joined_ops:
+        members += op.src[:0:-1]
+        op = op.src[0]
+        inner.add(op)
+    return (kind[1][0], [op, *reversed(members)]) if members else (0, [])
+
+
+def _written(op: Op, inner: set[Op]) -> tuple[int, list[Op]]:
+    """Returns the axis along which blocks of a value were written, and all of its blocks; no blocks for any other Op."""
+    blocks, axis, shape, starts = list[Op](), None, op.shape, dict[int, Op]()
+    while op.code is OpCode.WHERE and op.shape == shape and op.realized is None and (margins := _margins(op)) is not None:
+        along = [i for i, (before, after) in enumerate(margins) if before or after]
+        if len(along) != 1 or axis not in (None, along[0]):
+            break
+        axis = along[0]
+        start, block = margins[axis][0], op.src[1].src[0]
+        if block.shape[axis] != 1:
+            break
+        starts.setdefault(start, block)  # of two writes to one place the last one counts
+        op = op.src[2]
+        inner.add(op)
+    if axis is None or len(starts) < STEPS_MIN or not isinstance(shape[axis], int):
+        return 0, blocks
+    return axis, [starts.get(i) or shrink_axis(op, axis, i, i + 1) for i in range(shape[axis])]
+
+
+def _margins(write: Op) -> tuple[tuple[int, int], ...] | None:
+    """Returns what is left of and right of the block that a WHERE writes, along each axis; None for any other WHERE."""
+    inside, block, _ = write.src
+    if not inside.code is block.code is OpCode.PAD or inside.arg != block.arg or block.realized is not None:
+        return None
+    margins: tuple[tuple[int, int], ...] = inside.arg
+    holds = _viewed(inside.src[0])
+    is_whole = holds.code is OpCode.CONST and holds.arg is True
+    return margins if is_whole and all(type(end) is int for cut in margins for end in cut) else None
 
 
 # ---- chains of equal forms ----
@@ -491,14 +592,14 @@ class _Steps:
         are_elements = all(column[0].code in OF_FORMULAS for column in self.columns)
         return is_short and are_elements and all(row.code is OpCode.CONST or _is_leaf(row) for row in rows)
 
-    def are_worth_a_loop(self) -> bool:
+    def are_worth_a_loop(self, cheap_min: int) -> bool:
         """True for steps with kernels of their own, for those that read what another loop's made, and for many others."""
         if self.is_costly():
             return True
         rows = [place.column[0] for places in self.sources for place in places if isinstance(place, _Rows)]
         if any(row.code is OpCode.SHRINK and _viewed(row).code is OpCode.OUTPUT for row in rows):
             return True
-        return self.num_steps >= CHEAP_STEPS_MIN and not self.are_formula()
+        return self.num_steps >= cheap_min and not self.are_formula()
 
     # ---- what reads them ----
     def go_up(self) -> None:

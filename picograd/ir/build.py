@@ -8,7 +8,6 @@ one after the other.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -389,23 +388,31 @@ def _side_by_side(ops: list[Op], axis: int) -> Op:
 
 
 def _without_rows(ops: list[Op], axis: int) -> list[Op]:
-    """Returns pieces to join in the place of others: rows of one value, one after the other, are one piece."""
-    pieces: list[Op] = []
-    for (whole, shape, _), run in itertools.groupby(enumerate(ops), lambda piece: _run_of(*piece)):
-        rows = [op for _, op in run]
-        if whole is not None and len(rows) > 1:
-            first = row_of(rows[0])[1]
-            block = reshape(shrink_axis(whole, 0, first, first + len(rows)), (len(rows), *shape))
-            block = permute(block, (*range(1, axis + 1), 0, *range(axis + 1, len(block.shape))))
-            rows = [reshape(block, (*shape[:axis], mul(len(rows), shape[axis]), *shape[axis + 1 :]))]
-        pieces += rows
+    """Returns pieces to join in the place of others: rows of one value, one after the other or backwards, are one piece."""
+    pieces, first = list[Op](), 0
+    while first < len(ops):
+        (whole, row), end = row_of(ops[first]), first + 1
+        apart = 0 if whole is None or end == len(ops) else row_of(ops[end])[1] - row
+        kind = whole, ops[first].shape
+        while abs(apart) == 1 and end < len(ops):
+            another, number = row_of(ops[end])
+            if (another, ops[end].shape) != kind or number != row + apart * (end - first):
+                break
+            end += 1
+        pieces.append(ops[first] if whole is None or end == first + 1 else _rows(ops[first], end - first, apart, axis))
+        first = end
     return pieces
 
 
-def _run_of(number: int, op: Op) -> tuple[Op | None, Shape, int]:
-    """Returns a key that pieces have in common where each is the row behind the one before."""
+def _rows(op: Op, count: int, apart: int, axis: int) -> Op:
+    """Returns so many rows joined along an axis, the first of which is `op`, the others behind or before it."""
     whole, row = row_of(op)
-    return whole, op.shape, row - number
+    assert whole is not None
+    start = min(row, row + apart * (count - 1))
+    block = reshape(shrink_axis(whole, 0, start, start + count), (count, *op.shape))
+    block = flip(block, (0,)) if apart < 0 else block
+    block = permute(block, (*range(1, axis + 1), 0, *range(axis + 1, len(block.shape))))
+    return reshape(block, (*op.shape[:axis], mul(count, op.shape[axis]), *op.shape[axis + 1 :]))
 
 
 def row_of(op: Op) -> tuple[Op | None, int]:

@@ -235,6 +235,63 @@ def sum_of_losses() -> tuple[list[Any], list[Any]]:
     return [loss / STEPS], [*cell.parameters(), *head.parameters()]
 
 
+def rows_that_are_written() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    cell, x, h, out = pg.nn.GRUCell(3, 4), given(STEPS, 2, 3), pg.zeros(2, 4), pg.zeros(STEPS + 1, 2, 4)
+    columns = pg.zeros(2, STEPS, 4)
+    for t in range(STEPS):
+        h = cell(x[t], h)
+        out[t + 1] = h
+        columns[:, t] = h * 2
+    return [out, columns], [*cell.parameters()]
+
+
+def rows_written_twice() -> tuple[list[Any], list[Any]]:
+    w, x, out = leaf(3, 3), given(STEPS, 2, 3), given(STEPS, 2, 3)
+    for t in range(STEPS):
+        out[t] = (x[t] @ w).tanh()
+    out[3] = out[3] + out[4]
+    return [out], [w]
+
+
+def rows_that_follow_rows() -> tuple[list[Any], list[Any]]:
+    w, out = leaf(3, 3), pg.zeros(STEPS + 1, 2, 3)
+    out[0] = given(2, 3)
+    for t in range(STEPS):
+        out[t + 1] = (out[t] @ w).tanh()
+    return [out], [w]
+
+
+def list_that_grows() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    cell, x, h, out = pg.nn.GRUCell(3, 4), given(STEPS, 2, 3), pg.zeros(2, 4), pg.zeros(0, 2, 4)
+    for t in range(STEPS):
+        h = cell(x[t], h)
+        out = pg.cat([out, h.unsqueeze(0)])
+    return [out], [*cell.parameters()]
+
+
+def advantages_backwards() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    value, x, rewards = pg.nn.Linear(3, 1), given(STEPS, 2, 3), given(STEPS, 2)
+    values, advantage, found = value(x).squeeze(-1), pg.zeros(2), []
+    for t in reversed(range(STEPS)):
+        following = values[t + 1].detach() if t + 1 < STEPS else pg.zeros(2)
+        advantage = rewards[t] + 0.9 * following - values[t] + 0.8 * advantage
+        found.append(advantage)
+    return [pg.stack(found[::-1])], [*value.parameters()]
+
+
+def filter_with_inverses() -> tuple[list[Any], list[Any]]:
+    a, seen, mean, spread, loss = leaf(3, 3), given(STEPS, 3), pg.zeros(3), pg.ones(3).diag(), pg.zeros(())
+    for t in range(STEPS):
+        mean, spread = a @ mean, a @ spread @ a.T + pg.ones(3).diag() * 0.1
+        gain = spread @ pg.linalg.inv(spread + pg.ones(3).diag())
+        off = seen[t] - mean
+        mean, spread, loss = mean + gain @ off, spread - gain @ spread, loss + off @ off
+    return [mean, loss / STEPS], [a]
+
+
 def norms_in_a_list() -> tuple[list[Any], list[Any]]:
     """The formula of a running mean takes its momentum as a number."""
     pg.manual_seed(0)
@@ -249,7 +306,9 @@ PROGRAMS: list[tuple[Callable[[], tuple[list[Any], list[Any]]], int]] = [
     (encoder_and_decoder, 2), (goes_on_from_its_output, 2), (ode_with_times, 1), (runge_kutta, 1), (wave, 1),
     (list_of_inputs, 1), (characters, 1), (with_noise, 1), (keeps_a_gradient, 2),
     (feeds_back_its_choice, 1), (log_probabilities_in_a_list, 1), (two_heads_in_lists, 1), (list_with_another_first, 1),
-    (list_that_keeps_a_gradient, 1), (sum_of_losses, 2), (norms_in_a_list, 3),
+    (list_that_keeps_a_gradient, 1), (sum_of_losses, 2), (norms_in_a_list, 3), (rows_that_are_written, 1),
+    (rows_written_twice, 1), (rows_that_follow_rows, 1), (list_that_grows, 1), (advantages_backwards, 1),
+    (filter_with_inverses, 2),
 ]  # fmt: skip
 
 
