@@ -57,7 +57,7 @@ VIEWED = MOVEMENT | {OpCode.CAST, OpCode.CONTIGUOUS}  # between a weight and its
 JOINS = frozenset({joined_ops, stacked_ops})  # formulas whose operands are a list
 Column = tuple[Op, ...]  # for each step one
 Stacking = Callable[[Column], Op]  # makes one value of those that each step reads from memory
-_without_loops: Latest[int, None] = Latest(1024)  # of outlines of graphs in which no recurrence was found
+_without_loops: Latest[tuple[int, bool], None] = Latest(1024)  # outlines of graphs without loops, and if these are written
 
 
 def _stacked(column: Column) -> Op:
@@ -79,9 +79,9 @@ def rolled(
                graphs are the same for any number of steps.  None: they are written out, and such values joined in the graph
     """
     order = toposort(roots, sources=graph_sources)
-    if len(order) < ORDER_OPS_MIN or (outline := _outline(order)) in _without_loops:
+    if len(order) < ORDER_OPS_MIN or (searched := (_outline(order), stack is None)) in _without_loops:
         return roots, blocks
-    graphs, has_loops = _with_lists([*roots, *blocks]), False
+    graphs, has_loops = _with_lists([*roots, *blocks], order), False
     if stack is None:
         graphs, stack = written_out(graphs, most_operands=OPERANDS_MAX), _stacked
     else:  # a value that was computed between two steps is one Op in the steps before, and memory in those after
@@ -94,7 +94,7 @@ def rolled(
         graphs, has_loops = _replaced([*graphs[: len(roots)], *parts], became), True
     if has_loops:
         return graphs[: len(roots)], graphs[len(roots) :]
-    _without_loops.put(outline, None)
+    _without_loops.put(searched, None)
     return roots, blocks
 
 
@@ -210,19 +210,18 @@ def _with_one_before(steps: _Steps) -> _Steps | None:
 
 
 # ---- lists ----
-def _with_lists(roots: Sequence[Op]) -> list[Op]:
+def _with_lists(roots: Sequence[Op], order: Sequence[Op]) -> list[Op]:
     """Returns graphs in which blocks that were written one by one, and lists that were joined again and again, are joins.
 
         out = zeros(T, n);  for t in range(T): out[t] = f(x[t])        ->  joined_ops(f(x[0]), f(x[1]), ...)
         out = cat([out, f(x[t])])
     """
-    order = toposort(roots, sources=graph_sources)
-    if any(op.code is OpCode.WHERE and _margins(op) is not None for op in order):
+    if sum(op.code is OpCode.WHERE and _margins(op) is not None for op in order) >= STEPS_MIN:
         roots = _with_read_blocks(roots, order)
         order = toposort(roots, sources=graph_sources)
     lists, inner = dict[Op, Op](), set[Op]()
     for op in reversed(order):
-        if op not in inner and op.realized is None:
+        if op.code in (OpCode.FORMULA, OpCode.WHERE) and op not in inner and op.realized is None:
             axis, members = _grown(op, inner) if op.code is OpCode.FORMULA else _written(op, inner)
             if len(members) >= STEPS_MIN:
                 (lists[op],) = by_formula(joined_ops, (axis, op.dtype), members, ((op.dtype, op.shape),))
