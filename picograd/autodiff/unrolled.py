@@ -230,7 +230,7 @@ def _with_lists(roots: Sequence[Op], order: Sequence[Op]) -> list[Op]:
 
 
 def _with_read_blocks(roots: Sequence[Op], order: Sequence[Op]) -> list[Op]:
-    """Returns graphs in which a block that is read is what was written there, as in out[t] = f(out[t - 1])."""
+    """Returns graphs in which a block that is read is the one that was written there, as in out[t] = f(out[t - 1])."""
     became = dict[Op, Op]()
     for op in order:
         src = tuple([became.get(s, s) for s in op.src])
@@ -245,7 +245,7 @@ def _with_read_blocks(roots: Sequence[Op], order: Sequence[Op]) -> list[Op]:
 
 
 def _read_block(read: Op) -> Op:
-    """Returns what a SHRINK reads of a value to which blocks have been written: of the last block there, or from below."""
+    """Returns the source of a SHRINK among written blocks: a part of the last block there, or of the value below them."""
     source, wanted = read.src[0], read.arg
     while source.code is OpCode.WHERE and source.realized is None and (margins := _margins(source)) is not None:
         block = source.src[1].src[0]
@@ -288,7 +288,7 @@ def _written(op: Op, inner: set[Op]) -> tuple[int, list[Op]]:
 
 
 def _margins(write: Op) -> tuple[tuple[int, int], ...] | None:
-    """Returns what is left of and right of the block that a WHERE writes, along each axis; None for any other WHERE."""
+    """Returns the lengths before and after the block that a WHERE writes, along each axis; None for any other WHERE."""
     inside, block, _ = write.src
     if not inside.code is block.code is OpCode.PAD or inside.arg != block.arg or block.realized is not None:
         return None
