@@ -106,7 +106,7 @@ class Seen(Record, eq=False):
     costly:   Ops without gradients whose values may be worth keeping: expensive ones, and random draws
     graphs:   the roots, formulas and gradients not written out
     ops:      the Ops in the order of the walk: one for each part of the key that is not the number of an earlier Op
-    number:   place of each Op in `ops`; where the first walk was cut, only of the Ops that the second one met
+    number:   place of each Op in `ops`
     kept:     further Ops whose values are kept, once that is known
     varied:   lengths and offsets, if the key has symbolic lengths
     is_alone: no other graph has differed in lengths alone, or each length has a plan of its own
@@ -242,11 +242,12 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     differentiated: list[Op] = []
     costly: list[Op] = []
     ops: list[Op] = []
+    before: dict[Op, int] = {}
     number: dict[Op, int] = {}
     is_cut = False
     for stack in ([*roots], differentiated):
         if is_cut:
-            number = {}
+            before, number = number, {}
         while stack:
             op = stack.pop()
             code = op.code
@@ -293,7 +294,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     if not buffers or len({*map(DEVICE, buffers)}) > 1:
         return None
     key.append((len(roots), buffers[0].device, offers.key))
-    return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots, ops, number)
+    return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots, ops, {**before, **number})
 
 
 def _decide_more(seen: Seen, numbers: Sequence[Op | None]) -> bool:

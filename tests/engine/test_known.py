@@ -203,6 +203,18 @@ def test_blocks_of_a_tensor_that_needs_gradients_are_told_apart() -> None:
         assert x.grad is not None and x.grad.tolist() == expected.tolist()
 
 
+def test_a_walk_that_ends_at_a_computed_value_still_knows_the_places_of_all_ops() -> None:
+    """A value to keep may be anywhere: without its place a graph had no short key, and was written out at each step."""
+    weight, x = held(4).requires_grad_(), held(4)
+    computed = (weight * x).tanh()
+    computed.realize()  # the graph is walked to here, and in a second walk to the weight
+    (computed * 2).sum().backward()
+    aside = (x + 1).sin()
+    assert weight.grad is not None
+    seen = look_at([weight.grad.op, (computed.detach() * aside).op])
+    assert seen is not None and seen.keeping([aside.op]) is not None and seen.ops[seen.number[aside.op]] is aside.op
+
+
 COINCIDENCES: dict[str, Callable[[int, float], Tensor]] = {
     "count of a mean": lambda n, k: Tensor([[1.0, 2.0]] * n).mean(0) * k,
     "option of a function": lambda n, k: pg.nn.functional.softplus(Tensor([1.0, 2.0]), float(n)) * k,
