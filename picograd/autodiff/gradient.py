@@ -134,13 +134,18 @@ def gradients_expected(root: Op) -> dict[Op, Op]:
     on_the_way = reached([root])
     if any(op.code in AT_ONCE and (op.code is OpCode.COPY or _asks_user(op)) for op in on_the_way):
         return {}
-    leaves, seed = [op for op in on_the_way if op.code is OpCode.LEAF], root.filled(1)
+    leaves, seed = [op for op in on_the_way if op.code is OpCode.LEAF and is_wanted(op)], root.filled(1)
     found = gradients_later({root: seed}, leaves, on_the_way)
     if found is None:
         root, seed, *written = written_out([root, seed, *leaves])
         made = reverse({root: seed}, set(written), chain_rules)
         found = {leaf: made[op] for leaf, op in zip(leaves, written) if op in made}
     return found
+
+
+def is_wanted(leaf: Op) -> bool:
+    """True for a LEAF at which backward() may want the gradient: not for a result that is only a place of its own."""
+    return not leaf.src[0].needs_grad or getattr(leaf.arg, "collects", True) or bool(leaf.arg.hooks)
 
 
 def _asks_user(op: Op) -> bool:
@@ -168,13 +173,16 @@ def written_out(
 
     Args:
       others:          replacements of Ops, such as constants by others; Ops that read these have no value any longer
-      most_operands:   formulas of more operands stay, and so do gradients; None: all are written out
+      most_operands:   formulas of more operands stay, and so do gradients; results whose gradients nobody asks for are no
+                       LEAFs then; None: all are written out
       constants_stay:  graphs that no gradient flows through stay as they are
       formulas_stay:   only gradients are written out, that of a formula as another formula
     """
     became: dict[Op, Op] = dict(others or {})
     found: dict[Op, list[Op]] = {}
-    for op in _differentiable(roots) if constants_stay else toposort(roots, sources=graph_sources):
+    order = _differentiable(roots) if constants_stay else toposort(roots, sources=graph_sources)
+    asked = {s for op in order if op.code is OpCode.GRADIENT for s in op.src} if most_operands is not None else ()
+    for op in order:
         src, new = tuple([_as_constant(s, became[s], op) if s in became else s for s in op.src]), op
         stays = most_operands is not None and (op.code is OpCode.GRADIENT or len(src) > most_operands)
         if op.code is OpCode.GRADIENT and not stays:
@@ -184,6 +192,8 @@ def written_out(
             new = found[op][0] if len(found[op]) == 1 else op
         elif op.code is OpCode.OUTPUT and op.src[0] in found:
             new = found[op.src[0]][op.arg]
+        elif most_operands is not None and op.code is OpCode.LEAF and src[0].needs_grad and op not in asked:
+            new = src[0]
         elif src != op.src:
             new = built(op, src)
         if new is not op:

@@ -509,9 +509,7 @@ def _store_planes(
     nested(build, [windows.m, *rows], [], store)
 
 
-def _stage(
-    planes: Planes, at: Sequence[Dim], lengths: Sequence[Dim], block: Dim, memory: Op, build: Builder
-) -> None:
+def _stage(planes: Planes, at: Sequence[Dim], lengths: Sequence[Dim], block: Dim, memory: Op, build: Builder) -> None:
     """Copies the elements of x under the windows of a block of K, with zeros for padding.
 
     Args:

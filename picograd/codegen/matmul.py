@@ -144,9 +144,7 @@ class Tile(Record):
             self.step(build, acc, lambda i: lhs(i, k), lambda c: rhs(c, k))
         return acc
 
-    def multiply_long(
-        self, build: Builder, depth: Dim, lhs: Callable[[Dim, Dim], Op], rhs: Callable[[Dim, Dim], Op]
-    ) -> Op:
+    def multiply_long(self, build: Builder, depth: Dim, lhs: Callable[[Dim, Dim], Op], rhs: Callable[[Dim, Dim], Op]) -> Op:
         """Returns accumulators with the sum over k < depth, which is added up in blocks if it is long."""
 
         def block(acc: Op, first: Dim, count: Dim) -> None:

@@ -280,9 +280,7 @@ def is_alone(nest: Nest) -> bool:
     return [output for _, output in nest.outputs] == [nest.anchor]
 
 
-def _store_whole(
-    product: Product, out: Op, batch: Sequence[Dim], row: Dim, column: Dim, acc: Op, build: Builder
-) -> None:
+def _store_whole(product: Product, out: Op, batch: Sequence[Dim], row: Dim, column: Dim, acc: Op, build: Builder) -> None:
     """Stores a tile of a product without an epilogue."""
 
     def store(i: Dim, c: Dim, where: Dim) -> None:

@@ -83,9 +83,7 @@ def warp_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target, wanted: 
     return tile
 
 
-def gpu_tile(
-    m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, tf32: bool = False
-) -> BlockTile | WarpTile:
+def gpu_tile(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, tf32: bool = False) -> BlockTile | WarpTile:
     """Returns the tile for `batch` products of m x k and k x n: by matrix instructions unless they are smaller than it.
 
     Tiles are the largest that leave enough blocks, if several may share a tile's K.
@@ -353,9 +351,7 @@ def _weights(windows: Windows, group: Dim, target: Target) -> Operand:
 
 
 # ---- a convolution: boxes of images ----
-def _by_boxes(
-    nest: Nest, windows: Windows, params: Sequence[Op], target: Target, box: Box, parts: int
-) -> GridProduct:
+def _by_boxes(nest: Nest, windows: Windows, params: Sequence[Op], target: Target, box: Box, parts: int) -> GridProduct:
     """Returns the weight times windows; a block loads the images under its windows once for all taps."""
     boxed = _BoxedWindows(windows, box, target)
     lanes = 1 if box.along_images else lanes_along([value for _, value in nest.outputs], boxed.places[-1], target)

@@ -50,9 +50,7 @@ BETWEEN_ROWS = 16  # elements between stored rows: with a K of a power of two al
 Operand = Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
 
 
-def pack_columns(
-    b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratch: Scratch, k_axes: int = 1
-) -> Operand:
+def pack_columns(b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratch: Scratch, k_axes: int = 1) -> Operand:
     """Packs b (..., K, N) in panels of nr columns, row after row of K; the last panel is filled up with columns of zeros.
 
     Args:

@@ -76,9 +76,7 @@ def _open_where(is_chosen: Tensor, operands: Sequence[Any]) -> Sequence[Any]:
     return put(found.container, gates)
 
 
-def while_loop(
-    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]
-) -> tuple[Any, ...]:
+def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Calls body_fn on carried_inputs, then on its own results, as long as cond_fn of these holds.
 
     The condition is read on the host at each step, so this does not work inside jit; pg.scan is a loop that does.

@@ -67,7 +67,7 @@ class Op:
 
     __slots__ = (
         "code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "realized", "lines", "terms", "text",
-        "times_computed", "__weakref__"
+        "times_computed", "is_read", "__weakref__"
     )  # fmt: skip
     code: OpCode
     dtype: DType
@@ -81,6 +81,7 @@ class Op:
     terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
     text: str  # by which terms of a sum are ordered, once ir/symbolic.py has asked
     times_computed: int  # by plans that did not keep its value; not counted further once the next one is to keep it
+    is_read: bool  # as the value of a tensor, since it was last built: who has it now was given it
 
     interned: ClassVar[dict[Hashable, weakref.ref[Op]]] = {}
     # Filled by ir/shape.py: a rule by opcode; and opcodes whose sources and result have one shape, which need no rule then.
@@ -94,9 +95,11 @@ class Op:
         if entry is not None:
             found = entry()
             if found is not None:
+                found.is_read = False
                 return found
         op = object.__new__(cls)
         op.code, op.dtype, op.src, op.arg, op.realized, op.times_computed, op.lines = code, dtype, src, arg, None, 0, ()
+        op.is_read = False
         depth, needs_grad, keeps_shape = -1, code is OpCode.LEAF, code in _shape_keeping
         shape = src[0].shape if keeps_shape else ()
         for s in src:
@@ -229,7 +232,7 @@ def unshared(code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: S
     """
     op = object.__new__(Op)
     op.code, op.dtype, op.src, op.arg, op.realized, op.times_computed, op.lines = code, dtype, src, arg, None, 0, ()
-    op.shape, op.needs_grad, op.depth = shape, needs_grad, 1 + max(map(DEPTH, src))
+    op.shape, op.needs_grad, op.is_read, op.depth = shape, needs_grad, False, 1 + max(map(DEPTH, src))
     return op
 
 

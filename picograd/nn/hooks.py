@@ -54,9 +54,7 @@ def before_forward(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return args, kwargs
 
 
-def after_forward(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, has_failed: bool = False
-) -> Any:
+def after_forward(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, has_failed: bool = False) -> Any:
     """Returns the result after all hooks; if forward failed, only hooks with always_call run."""
     for hook in list(module._forward_hooks.values()):
         if has_failed and not hook.always:

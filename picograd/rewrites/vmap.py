@@ -417,9 +417,7 @@ def _results(op: Op, made: Op, body: Op, batched: Sequence[bool]) -> list[Operan
 
 
 @lru_cache(maxsize=BODIES_MAX)
-def _body(
-    body: Op, slots: frozenset[int], carried: frozenset[int], examples: Examples
-) -> tuple[Op, tuple[bool, ...]]:
+def _body(body: Op, slots: frozenset[int], carried: frozenset[int], examples: Examples) -> tuple[Op, tuple[bool, ...]]:
     """Returns a body for all examples.
 
     Args:

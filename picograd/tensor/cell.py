@@ -396,6 +396,7 @@ class Pending(threading.local):
 
 pending = Pending()
 grad_mode: ContextVar[bool] = ContextVar("picograd_grad_mode", default=True)
+own_places: ContextVar[bool] = ContextVar("picograd_own_places", default=True)  # tensors share no Op that one was given
 
 
 def read_through(op: Op, view: View) -> Op:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from sys import getrefcount
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Union
@@ -46,6 +47,7 @@ from picograd.tensor.cell import (
     changed_through,
     grad_mode,
     last_change,
+    own_places,
     read_through,
     replace_op,
     set_op,
@@ -179,6 +181,8 @@ class TensorCore:
     def from_op(cls, op: Op, device: str | None = None, settles: bool = True) -> Self:
         """Returns a tensor with new storage for the value `op`; if it `settles`, a very long graph is computed now."""
         tensor = new(cls)  # from_cell and Cell written out: every operation ends here
+        if op.needs_grad and op.is_read and own_places.get():
+            op = Op(OpCode.LEAF, op.dtype, (op,), tensor._own_place(device))
         if op.code is OpCode.BUFFER or trace.get() is not None:
             cell = Cell(op, device)
         else:
@@ -222,6 +226,9 @@ class TensorCore:
             if op is not before:
                 taken = (*taken, step)
         tensor = object.__new__(type(self))  # from_cell written out, as in from_op
+        if op.needs_grad and op.is_read and own_places.get():
+            taken = (*taken, (OpCode.LEAF, tensor._own_place(self.cell.device)))
+            op = apply_step(op, *taken[-1])
         tensor.cell, tensor.steps, tensor._grad, tensor._shown = self.cell, taken, None, (base, op)
         record(op)
         return tensor
@@ -263,6 +270,7 @@ class TensorCore:
         if self.steps:
             shown = self._shown
             op = shown[1] if shown is not None and shown[0] is op else self.op
+        op.is_read = True
         if grad_mode.get() or not (op.needs_grad or Graphless.living):
             return op
         if not (self.steps and op.needs_grad):
@@ -303,6 +311,8 @@ class TensorCore:
         if is_shared(cell):
             store(function, cell, op)
             return self
+        if op.needs_grad and op.is_read and own_places.get():
+            op = Op(OpCode.LEAF, op.dtype, (op,), self._own_place(cell.device))
         num_pending = set_op(cell, op)
         if op.needs_grad:
             differentiable_cells.add(cell)
@@ -480,20 +490,16 @@ class TensorCore:
         op = self.op
         return op.code is OpCode.LEAF and (leaf_tensors.get(op.arg) is self or not isinstance(op.arg, LeafNumber))
 
-    def _become_leaf(self, collects: bool = True, is_used: bool | None = None) -> None:
-        """Makes this tensor a LEAF: its present value if it is a result with its own storage, else the view itself.
-
-        A graph has read it before if it `is_used`; None: if references to its Op say so.
-        """
+    def _become_leaf(self, collects: bool = True) -> None:
+        """Makes this tensor a LEAF: its present value if it is a result with its own storage, else the view itself."""
         begin_apart(self.cell)
-        if is_used is None:
-            is_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
+        is_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
         kind, device, op = type(self), self.cell.device, self.op
         number = frozen.pop(self, None) if frozen.data else None
         if number is None:
-            number = LeafNumber(next(leaf_ids), lambda op: kind.from_op(op, device), collects)
+            number = LeafNumber(next(leaf_ids), partial(kind.from_op, device=device), collects)
         else:
-            number.make, number.collects = lambda op: kind.from_op(op, device), collects
+            number.make, number.collects = partial(kind.from_op, device=device), collects
         if is_used:
             number.results.add(int(number))
         if op.needs_grad and not self.steps and self.cell.made_in is trace.get():
@@ -505,16 +511,21 @@ class TensorCore:
             leaf_tensors[number] = self
         record(self.op)
 
+    def _own_place(self, device: str | None, collects: bool = False) -> LeafNumber:
+        """Returns the number of a LEAF of an Op that another tensor has, so that its uses are not counted here."""
+        number = LeafNumber(next(leaf_ids), partial(type(self).from_op, device=device), collects)
+        leaf_tensors[number] = self
+        return number
+
     def _without_hooks_of_views(self, value: Op) -> Op:
         """Keeps the hooks of views at the values that they show before a write; returns `value` without those hooks."""
-        for number in sorted(LeafNumber.hooked & LeafNumber.results):
+        for number in sorted(LeafNumber.hooked):
             view = leaf_tensors.get(number)
             if view is not None and view.cell is self.cell and view.steps and view.steps[-1][1] == number:
                 leaf = view.op
                 (value,) = substitute([value], {leaf: leaf.src[0]})
-                view.steps, view._shown = view.steps[:-1], None
-                if leaf.arg.collects:
-                    view._become_leaf()
+                place = view._own_place(self.cell.device, leaf.arg.collects)
+                view.steps, view._shown = (*view.steps[:-1], (OpCode.LEAF, place)), None
         return value
 
     def detach(self) -> Self:
@@ -570,10 +581,7 @@ class TensorCore:
         >>> y
         Tensor([1, 2])
         """
-        copy = self.from_op(self.read(), self.cell.device)
-        if copy.cell.op.needs_grad:  # a gradient that is asked for here leaves out other uses of the source
-            copy._become_leaf(collects=False, is_used=False)
-        return copy
+        return self.from_op(self.read(), self.cell.device)
 
     def assign(self, value: Any) -> Self:
         """Stores `value` here in place; shapes must be equal, the dtype stays this tensor's.

@@ -27,7 +27,7 @@ from picograd.ir.origin import record
 from picograd.ir.shape import ConvArg
 from picograd.ir.symbolic import dim_value, with_variables
 from picograd.record import replace
-from picograd.tensor.cell import grad_mode, trace
+from picograd.tensor.cell import grad_mode, own_places, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.modes import float32_mode, precision_mode
 
@@ -64,10 +64,12 @@ def formula(function: Callable[P, Results]) -> Callable[P, Results]:
             if s.needs_grad:
                 needs_grad = True
         known = _formula_of((function, others, tuple(named.items()) if named else ()), tuple(kinds))
+        if known.num_ops == 1:  # one of the operands
+            return function(*args, **named)
         dtype, shape = known.kinds[0]
         op = object.__new__(Op)  # `unshared` written out
         op.code, op.dtype, op.src, op.arg, op.lines = OpCode.FORMULA, dtype, src, known, ()
-        op.realized, op.times_computed = None, 0
+        op.realized, op.times_computed, op.is_read = None, 0, False
         op.shape, op.needs_grad, op.depth = shape, needs_grad and dtype.kind == "f", depth + known.depth
         if not gives_several:
             return op
@@ -129,10 +131,11 @@ def by_formula(
     """Returns function(options, *operands) as graphs that are built later; in most traces as the graphs themselves.
 
     Args:
-      kinds:  dtype and shape of each result
+      operands:  a single one may be the result, so nothing waits then
+      kinds:     dtype and shape of each result
     """
     active = trace.get()
-    waits = active is None or (active.waits and len(operands) > OPERANDS_MAX)
+    waits = len(operands) > 1 and (active is None or (active.waits and len(operands) > OPERANDS_MAX))
     if waits and not bodies.at_once.get():
         return bodies.by_formula(function, options, operands, kinds)
     return function(options, *operands)
@@ -156,7 +159,7 @@ def of_tensors(function: Callable[P, R], container: Callable[..., Any] | None = 
     def graph(*ops: Op, form: tuple[Any, ...]) -> tuple[Op, ...]:
         names, classes, others, device, _ = form
         tensors, rest = iter(ops), iter(others)
-        given = [next(rest) if cls in PLAIN else cls.from_op(next(tensors), device) for cls in classes]
+        given = (next(rest) if cls in PLAIN else cls.from_op(next(tensors), device) for cls in classes)
         return _plainly(lambda: function(**dict(zip(names, given))))  # type: ignore[call-arg]
 
     graph.__name__ = function.__name__
@@ -215,7 +218,7 @@ def _is_plain(value: Any) -> bool:
 
 def _plainly(function: Callable[[], Any]) -> tuple[Op, ...]:
     """Returns the graphs of a function's results with gradients recorded, without a trace or a mode of precision."""
-    variables: Any = {grad_mode: True, trace: None, precision_mode: None, float32_mode: "highest"}
+    variables: Any = {grad_mode: True, own_places: False, trace: None, precision_mode: None, float32_mode: "highest"}
     outer = {variable: variable.get() for variable in variables}
     try:
         for variable, value in variables.items():

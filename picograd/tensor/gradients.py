@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from picograd.annotations import shown
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.gradient import gradients_later, reached, written_out
+from picograd.autodiff.gradient import gradients_later, is_wanted, reached, written_out
 from picograd.autodiff.gradient import jvp as forward_gradient
 from picograd.autodiff.modes import arriving, reverse
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
@@ -195,19 +195,30 @@ def as_used(leaves: Iterable[Op], on_the_way: Sequence[Op]) -> dict[Op, list[Op]
     A tensor that was computed or written after a graph was built has a different LEAF than in that graph. A result whose
     hook was added after its use has no LEAF in the graph; its source is there.
     """
-    by_number: dict[int | None, list[Op]] = {}
+    by_place: dict[Op | tuple[int, Op | None], list[Op]] = {}
     for op in on_the_way:
-        if op.code is OpCode.LEAF and not op.src[0].needs_grad:
-            by_number.setdefault(op.arg, []).append(op)
-    numbers = {op: op.arg if op.code is OpCode.LEAF and not op.src[0].needs_grad else None for op in leaves}
-    sources = {op: op.src[0] for op in numbers if op.code is OpCode.LEAF and op.src[0].code not in UNCLEAR}
+        if op.code is OpCode.LEAF:
+            by_place.setdefault(_place(op), []).append(op)
+    places = {op: _place(op) for op in leaves}
+    sources = {op: op.src[0] for op in places if op.code is OpCode.LEAF and op.src[0].code not in UNCLEAR}
     sources = {op: source for op, source in sources.items() if op.arg in LeafNumber.results or not source.needs_grad}
     among = {*on_the_way} if sources else ()
     seen = {op.arg for op in among if op.code is OpCode.LEAF}
     read = _as_read([source for op, source in sources.items() if op.arg not in seen], among)
     late = {op: [read[source]] for op, source in sources.items() if op.arg not in seen and source in read}
     late |= {leaf: [source] for source, leaf in (_used_before_and_after(on_the_way) if sources else {}).items()}
-    return {op: by_number.get(number) or late.get(op, [op]) for op, number in numbers.items()}
+    return {op: late.get(op) or by_place.get(place, [op]) for op, place in places.items()}
+
+
+def _place(op: Op) -> Op | tuple[int, Op | None]:
+    """Returns what identifies an Op: of a LEAF its number, and for a result the value, whose other LEAFs may be newer."""
+    return (op.arg, _value_of(op) if op.src[0].needs_grad else None) if op.code is OpCode.LEAF else op
+
+
+def _value_of(op: Op) -> Op:
+    while op.code is OpCode.LEAF and op.src[0].needs_grad:
+        op = op.src[0]
+    return op
 
 
 def used_before(on_the_way: Collection[Op]) -> dict[Op, LeafNumber]:
@@ -269,7 +280,8 @@ def retaining(on_the_way: Sequence[Op], asked: Collection[Op] | None = None) -> 
     for op in on_the_way:
         if op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects:
             owner = leaf_tensors.get(op.arg)
-            found += [] if owner is None or op.src[0] in late and owner.op is op else [(op, owner.op, owner)]
+            if owner is not None and not (late.get(op.src[0]) is op.arg and owner.op is op):
+                found.append((op, op if _value_of(op) is _value_of(owner.op) else owner.op, owner))
     return {last: owner for op, last, owner in found if asked is None or not {*asked}.isdisjoint(reached([op]))}
 
 
@@ -624,10 +636,7 @@ def register_post_accumulate_grad_hook(self: T, hook: Callable[[Any], Any]) -> R
 # ---- what a tensor is to gradients ----
 def made_by(self: Tensor) -> GradFn | None:
     """Returns the operation that made a tensor, if gradients flow through it; None for a leaf."""
-    op = self.op
-    while op.code is OpCode.LEAF and op.needs_grad and op.src[0].needs_grad:  # from retain_grad() or a hook
-        op = op.src[0]
-    return None if self.is_leaf else GradFn(op)
+    return None if self.is_leaf else GradFn(_value_of(self.op))
 
 
 def retains_grad(self: Tensor) -> bool:
@@ -734,7 +743,7 @@ def _collecting(
             owner = leaf_tensors.get(leaf.arg)
             if owner is not None and leaf.arg.collects and not leaf.src[0].needs_grad:
                 found[leaf] = owner
-        return found, [*dict.fromkeys([*found, *leaves])]
+        return found, [*dict.fromkeys([*found, *filter(is_wanted, leaves)])]
     given, among = listed(inputs), {*on_the_way}
     asked = dict(zip(_inputs_on_the_way("backward", on_the_way, roots, given), given))
     used = {op: asked[leaf] for leaf, ops in as_used(asked, on_the_way).items() for op in ops}

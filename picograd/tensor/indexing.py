@@ -679,8 +679,7 @@ def index_put(self: T, indices: Sequence[Any], values: Any, accumulate: bool = F
     >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True)
     Tensor([31,  2,  3])
     """
-    copy = self.from_op(self.read(), self.cell.device)
-    return self.from_op(_put_at(copy, "index_put", indices, values, accumulate), copy.cell.device)
+    return self.from_op(_put_at(self, "index_put", indices, values, accumulate), self.cell.device)
 
 
 def index_put_(self: T, indices: Sequence[Any], values: Any, accumulate: bool = False) -> T:

@@ -56,7 +56,8 @@ def become_view(function: str, target: T, method: Callable[..., TensorCore], *ar
     Raises:
       GradientError: target is a leaf, or retains its gradient, which has its old shape.
     """
-    if any(code is OpCode.LEAF for code, _ in target.steps) or target._has_leaf_of_its_own():
+    steps = *target.steps, (target.op.code, target.op.arg)
+    if any(code is OpCode.LEAF and (type(at) is int or at.collects or at.hooks) for code, at in steps):
         raise GradientError(
             f"{function}: the shape {target.shape} of a tensor that collects gradients cannot change.",
             hint=f"y = x.{function.removesuffix('_')}(...)",

@@ -194,7 +194,7 @@ def roll(self: T, shifts: int | Sequence[int], dims: int | Sequence[int] | None 
         length = self.op.shape[axis]
         first = subtract(length, move) if 0 <= move <= bounds(length)[0] else mod(-move, length)
         twice = result.cat([result, result], axis)  # so shifts differ in an offset, not in a length
-        result = self.from_op(cut(twice, axis, first, add(first, length)).read(), self.cell.device)
+        result = self.from_op(cut(twice, axis, first, add(first, length)).op, self.cell.device)
     return result
 
 

@@ -121,9 +121,9 @@ def choose(cls: type[T], condition: Tensor, a: Operand, b: Operand) -> T:
         chosen = dtypes.promote_scalar(other, a)
         a = cls.from_op(filled(fitting("where", a, chosen), chosen, ()), None)
     device = meeting_device("where", condition, *(part for part in (a, b) if isinstance(part, TensorCore)))
-    start = cls.from_op(value_at(a, device), device)
+    start = a if a.cell.device == device else cls.from_op(value_at(a, device), device)
     if isinstance(b, TensorCore):
-        b = cls.from_op(value_at(b, device), device)
+        b = b if b.cell.device == device else cls.from_op(value_at(b, device), device)
     else:
         fitting("where", b, dtypes.promote_scalar(start.dtype, b))
     x, y = start._operands("where", b)

@@ -123,9 +123,7 @@ def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op
     square of 300 exceeds float16.
     """
     if p == 0:
-        return cast(
-            reduce(cast(differs(x, 0), x.dtype.compute_dtype), OpCode.ADD, axes, keepdim), x.dtype
-        )
+        return cast(reduce(cast(differs(x, 0), x.dtype.compute_dtype), OpCode.ADD, axes, keepdim), x.dtype)
     wide = cast(x, x.dtype.compute_dtype)
     if p == 2:
         return cast(pointwise.flat_sqrt(reduce(wide * wide, OpCode.ADD, axes, keepdim)), x.dtype)

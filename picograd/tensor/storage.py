@@ -192,7 +192,7 @@ def sum_to_size(self: T, *size: Any) -> T:
         raise ShapeError(f"sum_to_size: {wanted} does not broadcast to {self.shape}.")
     longer = [more + i for i, n in enumerate(wanted) if n != self.shape[more + i]]
     axes = [*range(more), *longer]
-    return self.sum(axes, keepdim=True).reshape(wanted) if axes else self.clone()
+    return self.sum(axes, keepdim=True).reshape(wanted) if axes else self
 
 
 def resize_(self: T, *size: Any) -> T:

@@ -228,7 +228,7 @@ def view_as(self: T, other: Tensor) -> T:
 
 
 def flatten(self: T, start_dim: int = 0, end_dim: int = -1) -> T:
-    """Returns a view with the axes start_dim..end_dim joined.
+    """Returns a view with the axes start_dim..end_dim joined; x itself if they are one axis.
 
     Raises:
       ArgumentError: start_dim comes after end_dim.
@@ -242,7 +242,7 @@ def flatten(self: T, start_dim: int = 0, end_dim: int = -1) -> T:
         return self.reshape(1)
     if start > end:
         raise ArgumentError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {shape}.")
-    return self.reshape(*shape[:start], numel(shape[start : end + 1]), *shape[end + 1 :])
+    return self if start == end else self.reshape(*shape[:start], numel(shape[start : end + 1]), *shape[end + 1 :])
 
 
 def unflatten(self: T, dim: int, sizes: Sequence[int]) -> T:  # noqa: A002

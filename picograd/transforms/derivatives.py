@@ -174,6 +174,8 @@ class Point:
     def free(self, ops: Sequence[Op]) -> list[Op]:
         """Returns graphs with the leaves' own values in their place; under no_grad they need no gradients."""
         found = substitute(ops, {leaf: leaf.src[0] for leaf in self.leaves})
+        while places := list(filter(_was_result, reached([op for op in found if op.needs_grad]))):
+            found = substitute(found, {place: place.src[0] for place in places})
         return found if is_grad_enabled() else [detached(op) for op in found]
 
     def like_arguments(self, ops: Sequence[Op]) -> list[Any]:
@@ -193,6 +195,11 @@ class Point:
         """Returns the cotangent of each root; those of integers are dropped."""
         ops = fitting(self.transform, take(cotangents, "cotangents"), self.result, self.roots, "the result")
         return arriving([(root, op) for root, op in zip(self.roots, ops) if root.dtype.is_float])
+
+
+def _was_result(op: Op) -> bool:
+    """True for the LEAF of a result through which no gradient flows any longer."""
+    return op.code is OpCode.LEAF and not getattr(op.arg, "collects", True) and not op.src[0].needs_grad
 
 
 def _tensor(op: Op, device: str | None) -> Tensor:
@@ -544,9 +551,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 def _moves(point: Point, tangents: tuple[Any, ...]) -> dict[Op, Op]:
     """Returns the tangent of each leaf."""
     if len(tangents) != len(point.moving):
-        raise ArgumentError(
-            f"{point.transform}: {len(tangents)} tangents were given for {len(point.moving)} primals."
-        )
+        raise ArgumentError(f"{point.transform}: {len(tangents)} tangents were given for {len(point.moving)} primals.")
     moves: list[Op] = []
     rest = iter(point.leaves)
     for number, (taken, tangent) in enumerate(zip(point.moving, tangents)):

@@ -220,9 +220,7 @@ def _given(in_dims: Any, args: tuple[Any, ...]) -> _Given:
                 f"in_dims=None for {name}, if all examples share it.",
             )
     if count is None:
-        raise ArgumentError(
-            f"vmap: in_dims={in_dims!r} names no axis of examples.", "in_dims=0 for at least one argument."
-        )
+        raise ArgumentError(f"vmap: in_dims={in_dims!r} names no axis of examples.", "in_dims=0 for at least one argument.")
     return _Given(taken, tuple(axes), count)
 
 
@@ -249,7 +247,7 @@ class _Call(Record):
             inside: list[Tensor] = []
             for tensor, op, axis in zip(tensors, start, given.axes):
                 stand = op if axis is None else self._stand(tensor, op, axis, values)
-                inside.append(Tensor.from_op(stand, tensor.cell.device))
+                inside.append(Tensor.from_cell(Cell(stand, tensor.cell.device)))
             begin = [tensor.cell.op for tensor in inside]
             returned = take(watch.call(self.function, *put(given.taken.container, inside), **self.kwargs), "result")
             roots = [tensor.read() for tensor in returned.tensors]

@@ -95,9 +95,7 @@ def _passed(type_: str, value: str, name: str) -> str:
     return f"GIVEN({value}, {name})" if "*" in type_ or "Global" in type_ else f"({type_}){value}"
 
 
-def _head_of_given(
-    kernel: Kernel, params: Sequence[Param], passed: Sequence[tuple[str, str]], num_maps: int
-) -> list[str]:
+def _head_of_given(kernel: Kernel, params: Sequence[Param], passed: Sequence[tuple[str, str]], num_maps: int) -> list[str]:
     """Returns the parameters of a function around a user's: memory, maps of tiles, symbolic integers."""
     written = {value for type_, value in passed if "const" not in type_}
     head = [f"{param_type(param, f'p{slot}' not in written)} p{slot}" for slot, param in enumerate(params)]

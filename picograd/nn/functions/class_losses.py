@@ -306,9 +306,7 @@ def _count(target: Tensor, weight: Tensor | None, ignored: int) -> Tensor:
     return counted.sum() if weight is None else (weight[target.where(counted, 0)] * counted).sum()
 
 
-def _slope(
-    scores: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, label_smoothing: float
-) -> Tensor:
+def _slope(scores: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, label_smoothing: float) -> Tensor:
     """Returns the gradient of the summed rows of cross_entropy, (1 - s) f (p - 1[target]) + s (mean(w) p - w / C).
 
     p is softmax(scores), w the class weights, f the weight of the row's class; ignored rows have gradient 0.
@@ -552,9 +550,7 @@ def _ctc(
     return losses_N.sum() if reduction == "sum" else losses_N
 
 
-def _log_likelihood(
-    probs_TNC: Tensor, targets_NS: Tensor, steps_N: Tensor, labels_N: Tensor, blank: int
-) -> Tensor:
+def _log_likelihood(probs_TNC: Tensor, targets_NS: Tensor, steps_N: Tensor, labels_N: Tensor, blank: int) -> Tensor:
     """Returns the log-likelihood of each row of labels, (N,); NEVER or less for probability 0."""
     count, batch = targets_NS.shape[1], targets_NS.shape[0]
     blanks = Tensor.full((batch, count, 1), blank, dtype=targets_NS.dtype, device=targets_NS.device)

@@ -126,16 +126,15 @@ def _joins(mask: Tensor, query: Tensor, key: Tensor) -> bool:
     return fits and kinds and mask.device == query.device and query.shape[-2] < MATRIX_QUERIES_MIN
 
 
-def _fused(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shares_heads: bool, arg: AttentionArg
-) -> Tensor:
+def _fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shares_heads: bool, arg: AttentionArg) -> Tensor:
     """Returns the OUTPUT of an ATTENTION Op."""
     masks = [] if mask is None else [mask.expand(*query.shape[:-1], key.shape[-2])]
-    sources = tuple(_with_four_axes(x, shares_heads).op for x in (query, key, value, *masks))
+    sources = tuple(_with_four_axes(x, shares_heads).read() for x in (query, key, value, *masks))
     sources += _draws(sources[0].shape[:2], query.device) if arg.dropout else ()
     attention = Op(OpCode.ATTENTION, query.dtype, sources, arg)
     result = Op(OpCode.OUTPUT, query.dtype, (attention,), 0)
-    return query.from_op(result, query.device).reshape(*query.shape[:-1], value.shape[-1])
+    made, shape = query.from_op(result, query.device), (*query.op.shape[:-1], value.op.shape[-1])
+    return made if result.shape == shape else made.reshape(shape)
 
 
 def _draws(heads: Shape, device: str) -> tuple[Op, Op]:

@@ -279,9 +279,7 @@ def _max_pool(
 
 
 @of_tensors
-def _maxima(
-    function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool
-) -> tuple[Tensor, Tensor]:
+def _maxima(function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool) -> tuple[Tensor, Tensor]:
     op, has_batch = with_batch(function, x, axes)
     if 0 in op.shape[1:]:
         raise ShapeError(f"{function}: every axis except the batch needs elements, got input {x.shape}.")

@@ -282,15 +282,11 @@ class EmbeddingBag(Module):
         [[3.0], [4.0]]
         """
         count, width = embeddings.shape
-        layer = cls(
-            count, width, max_norm, norm_type, scale_grad_by_freq, mode, sparse, include_last_offset, padding_idx
-        )
+        layer = cls(count, width, max_norm, norm_type, scale_grad_by_freq, mode, sparse, include_last_offset, padding_idx)
         layer.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
         return layer
 
-    def forward(
-        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         """input (B, L), or (N,) with offsets (B,) -> (B, embedding_dim); per_sample_weights, for "sum", as input."""
         return functional.embedding_bag(
             input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode,

@@ -125,9 +125,7 @@ class PReLU(Module):
     [-0.25, 2.0]
     """
 
-    def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: str | None = None, dtype: DType | None = None
-    ):
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: str | None = None, dtype: DType | None = None):
         self.num_parameters, self.init = num_parameters, init
         self.weight = new_parameter((num_parameters,), device, dtype)
         self.reset_parameters()
