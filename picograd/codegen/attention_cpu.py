@@ -407,9 +407,7 @@ class Queries:
         self.logsumexp, self.delta = heads.row(4, b, head), heads.row(5, b, head)
         self.drop = heads.dropout(b, head)
         self.dq = dq
-        self.where: Callable[[Dim, Dim], Dim] = lambda t, d: add(
-            offset, flatten((b, head, t, d), (heads.batch, H, T, D))
-        )
+        self.where: Callable[[Dim, Dim], Dim] = lambda t, d: add(offset, flatten((b, head, t, d), (heads.batch, H, T, D)))
 
 
 class Keys:

@@ -710,10 +710,7 @@ class BlockProduct(StagedProduct):
     ) -> None:
         """Loads a thread's `count` positions in groups: group g is number first + g * apart of the tile."""
         build = self.build
-        with (
-            build.loop(count // group_length, self.unrolled) as group,
-            build.loop(group_length, AxisKind.VECTOR) as lane,
-        ):
+        with (build.loop(count // group_length, self.unrolled) as group, build.loop(group_length, AxisKind.VECTOR) as lane):
             position = add(mul(add(mul(group, apart), first), group_length), lane)
             build.store(own, add(mul(group, group_length), lane), element(position))
 

@@ -333,17 +333,13 @@ class ThreadRows(BlockRows, dict=True):
             return add(mul(row, self._weights_row), column)
 
         build.barrier()
-        self.each(
-            weights, lambda i, c, at: build.store(memory, of_weight(self.row(i), c), build.load(weights.memory, at))
-        )
+        self.each(weights, lambda i, c, at: build.store(memory, of_weight(self.row(i), c), build.load(weights.memory, at)))
         build.barrier()
         own = build.alloc(self.dtype, self.cut.high * lanes, MemorySpace.REGISTER)
         with build.loop(self.cut.columns // lanes, AxisKind.LOOP) as step:
             position = mul(step, lanes)
             with build.loop(self.cut.high, self.unrolled) as i, build.loop(lanes, AxisKind.VECTOR) as lane:
-                build.store(
-                    own, add(mul(i, lanes), lane), read(memory, of_weight(self.row(i), add(position, lane)))
-                )
+                build.store(own, add(mul(i, lanes), lane), read(memory, of_weight(self.row(i), add(position, lane))))
             with build.loop(lanes, self.unrolled) as k:
                 self._add_position(acc, own, k, panel, add(position, k))
 

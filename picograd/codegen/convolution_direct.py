@@ -310,9 +310,7 @@ class Sums:
     # ---- the weight ----
     def _shared(self, block: Block, packed: Packed) -> Weight:
         """Returns a reader of the weight that the first phase packed."""
-        return lambda point, panel, o, k: packed(
-            point, self.group, add(self.first_panel, panel), o, add(block.first, k)
-        )
+        return lambda point, panel, o, k: packed(point, self.group, add(self.first_panel, panel), o, add(block.first, k))
 
     # ---- x ----
     def _element(self, block: Block, image: Dim, c: Dim, places: Sequence[Dim], is_inside: bool = False) -> Op:

@@ -705,9 +705,7 @@ class LlvmWriter(ABC):
         self.label(f"{label}.done")
         if lanes == 1:  # NOTE: a condition kept in a byte of a register would wait for that register's old value
             passed = Op(OpCode.WHERE, dtypes.int64, (checked.inside, checked.value, const(0, dtypes.int64)))
-            self.values[passed] = self.emit(
-                f"phi i64 [ {value}, %{before} ], [ 0, %{label} ], [ 0, %{label}.keep ]"
-            )
+            self.values[passed] = self.emit(f"phi i64 [ {value}, %{before} ], [ 0, %{label} ], [ 0, %{label}.keep ]")
 
     def _first_outside(self, inside: str, mask: str, value: str, lanes: int) -> str:
         """Writes the value of the first lane out of range."""

@@ -292,6 +292,11 @@ class TensorCore:
             value = detached(value)
         cell = self.cell
         active = trace.get()
+        if value.needs_grad and self.steps and self.steps[-1][0] is OpCode.DETACH and active is None:
+            self.write(function, detached(value))  # others on the storage have the value, this tensor its gradient, too
+            self.cell = type(self).from_op(cast(value, cell.op.dtype), cell.device).cell
+            self.steps, self._shown = (), None
+            return self
         if active is not None:
             active.on_read(cell)
         before = cell.op
@@ -311,7 +316,11 @@ class TensorCore:
         if is_shared(cell):
             store(function, cell, op)
             return self
-        if op.needs_grad and op.is_read and own_places.get():
+        is_leaf = grad_mode.get() and op.needs_grad and before.code is OpCode.LEAF
+        owner = leaf_tensors.get(before.arg) if is_leaf and getattr(before.arg, "collects", False) else None
+        if owner is not None:  # it collects the gradient of its last value
+            before.arg.collects, op = False, Op(OpCode.LEAF, op.dtype, (op,), owner._own_place(cell.device, True))
+        elif op.needs_grad and op.is_read and own_places.get():
             op = Op(OpCode.LEAF, op.dtype, (op,), self._own_place(cell.device))
         num_pending = set_op(cell, op)
         if op.needs_grad:

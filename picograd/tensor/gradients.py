@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Union
 
 from picograd.annotations import shown
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.gradient import gradients_later, is_wanted, reached, written_out
+from picograd.autodiff.gradient import built, gradients_later, is_wanted, reached, written_out
 from picograd.autodiff.gradient import jvp as forward_gradient
-from picograd.autodiff.modes import arriving, reverse
+from picograd.autodiff.modes import arriving, reverse, varying
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
 from picograd.interrupts import LivingSet
 from picograd.ir.bodies import formula_results
 from picograd.ir.build import cast
 from picograd.ir.op import Buffer, Op, filled, greatest_numel, memory_op, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import graphless_in, line_of
 from picograd.rewrites.vmap import for_rows
 from picograd.tensor.anomaly import Anomaly
@@ -211,14 +211,16 @@ def as_used(leaves: Iterable[Op], on_the_way: Sequence[Op]) -> dict[Op, list[Op]
 
 
 def _place(op: Op) -> Op | tuple[int, Op | None]:
-    """Returns what identifies an Op: of a LEAF its number, and for a result the value, whose other LEAFs may be newer."""
+    """Returns the identity of an Op: of a LEAF its number, and for a result the value, whose other LEAFs may be newer."""
     return (op.arg, _value_of(op) if op.src[0].needs_grad else None) if op.code is OpCode.LEAF else op
 
 
 def _value_of(op: Op) -> Op:
-    while op.code is OpCode.LEAF and op.src[0].needs_grad:
-        op = op.src[0]
-    return op
+    """Returns the value of a result without the LEAFs that it, and what it is a view of, have."""
+    if op.code is OpCode.LEAF and op.src[0].needs_grad:
+        return _value_of(op.src[0])
+    value = _value_of(op.src[0]) if op.code in MOVEMENT else op
+    return op if op.code not in MOVEMENT or value is op.src[0] else built(op, (value,))
 
 
 def used_before(on_the_way: Collection[Op]) -> dict[Op, LeafNumber]:
@@ -229,7 +231,8 @@ def used_before(on_the_way: Collection[Op]) -> dict[Op, LeafNumber]:
     tensors = [tensor for number in sorted(LeafNumber.results) if (tensor := leaf_tensors.get(number)) is not None]
     among = {*on_the_way} if tensors else ()
     seen = {op.arg for op in among if op.code is OpCode.LEAF}
-    late = {_without_leaves(t, seen): t.op.arg for t in tensors if t.op.code is OpCode.LEAF and t.op.arg not in seen}
+    unseen = [tensor for tensor in tensors if tensor.op.code is OpCode.LEAF and tensor.op.arg not in seen]
+    late = {op: tensor.op.arg for tensor in unseen for op in _without_leaves(tensor)}
     before = {op: late[source] for source, op in _as_read([*late], among).items() if op.code is not OpCode.LEAF}
     return before | {source: leaf.arg for source, leaf in _used_before_and_after(on_the_way).items()}
 
@@ -241,24 +244,19 @@ def _used_before_and_after(on_the_way: Collection[Op]) -> dict[Op, Op]:
     """
     leaves: dict[Op, Op] = {}
     for op in on_the_way:
-        if op.code is OpCode.LEAF and op.arg in LeafNumber.results and op.src[0].code is not OpCode.LEAF:
-            owner = leaf_tensors.get(op.arg)
-            if owner is not None and not owner.steps:
-                leaves[op.src[0]] = op
+        is_late = op.code is OpCode.LEAF and op.arg in LeafNumber.results and op.src[0].code is not OpCode.LEAF
+        if is_late and leaf_tensors.get(op.arg) is not None:
+            leaves[op.src[0]] = op
     read = {source for op in on_the_way if leaves for source in op.src if leaves.get(source, op) is not op}
     return {source: leaf for source, leaf in leaves.items() if source in read}
 
 
-def _without_leaves(tensor: TensorCore, seen: Collection[int]) -> Op:
-    """Returns the Op that uses of a result read before it, or the tensor it is a view of, became a LEAF.
-
-    Args:
-      seen:  numbers of the LEAFs on the path
-    """
-    op = tensor.cell.op
-    while op.code is OpCode.LEAF and op.src[0].needs_grad and op.arg not in seen:
-        op = op.src[0]
-    return read_through(op, tensor.steps[:-1])
+def _without_leaves(tensor: TensorCore) -> list[Op]:
+    """Returns the Ops that uses of a result read before it, or the tensor it is a view of, became a LEAF."""
+    found = [tensor.cell.op]
+    while found[-1].code is OpCode.LEAF and found[-1].src[0].needs_grad:
+        found.append(found[-1].src[0])
+    return [read_through(op, tensor.steps[:-1]) for op in found]
 
 
 def _as_read(results: Sequence[Op], among: Collection[Op]) -> dict[Op, Op]:
@@ -269,20 +267,20 @@ def _as_read(results: Sequence[Op], among: Collection[Op]) -> dict[Op, Op]:
 
 
 def retaining(on_the_way: Sequence[Op], asked: Collection[Op] | None = None) -> dict[Op, TensorCore]:
-    """Returns the results on the path that retain their gradient, by the Op of their last value.
+    """Returns the results on the path that retain their gradient, by the Ops that they were when it was used.
 
     Args:
       asked:  only results that depend on one of these Ops; None: all
     """
     late = used_before(on_the_way) if LeafNumber.results else {}
     owners = [(op, leaf_tensors.get(number)) for op, number in late.items() if number.collects]
-    found = [(op, op, owner) for op, owner in owners if owner is not None and owner.op.code is OpCode.LEAF]
+    found = [(op, owner) for op, owner in owners if owner is not None and owner.op.code is OpCode.LEAF]
     for op in on_the_way:
         if op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects:
             owner = leaf_tensors.get(op.arg)
             if owner is not None and not (late.get(op.src[0]) is op.arg and owner.op is op):
-                found.append((op, op if _value_of(op) is _value_of(owner.op) else owner.op, owner))
-    return {last: owner for op, last, owner in found if asked is None or not {*asked}.isdisjoint(reached([op]))}
+                found.append((op, owner))
+    return {op: owner for op, owner in found if asked is None or not {*asked}.isdisjoint(reached([op]))}
 
 
 def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
@@ -290,11 +288,23 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: boo
     late = used_before(reached(list(seeds))) if LeafNumber.hooked and LeafNumber.results else {}
     every = written_out([*seeds, *seeds.values(), *leaves, *late], constants_stay=True)
     roots, weights, wanted = every[: len(seeds)], every[len(seeds) : 2 * len(seeds)], every[2 * len(seeds) :]
-    hooked = hooks_among(leaves_among(reached(roots))) if LeafNumber.hooked else {}
+    moving = varying(roots, {*wanted[: len(leaves)]}) if LeafNumber.hooked else set()
+    hooked = hooks_among(op for op in leaves_among(reached(roots)) if op in moving) if LeafNumber.hooked else {}
     hooked = {leaf: hook for leaf, hook in hooked.items() if leaf.arg not in late.values()}
-    hooked |= {op: hooks_of(number) for op, number in zip(wanted[len(leaves) :], late.values())}
+    uses: dict[LeafNumber, list[Op]] = {op.arg: [] for op in hooked if not op.src[0].needs_grad}
+    for op in hooked:
+        uses.get(op.arg, []).append(op)
+    several = [same for same in uses.values() if len(same) > 1]  # of leaves that were written between their uses
+    hooked = {op: hook for op, hook in hooked.items() if not any(op in same for same in several)}
+    hooked |= {op: hooks_of(number) for op, number in zip(wanted[len(leaves) :], late.values()) if op in moving}
     with Mode(grad_mode, create_graph) if hooked else nullcontext():
-        found = reverse(arriving(zip(roots, weights)), set(wanted), chain_rules, changes=hooked)
+        among = {*wanted, *[op for same in several for op in same]}
+        found = reverse(arriving(zip(roots, weights)), among, chain_rules, changes=hooked)
+    for same in several:  # hooks see one gradient
+        if given := [op for op in same if op in found]:
+            total = arriving([(given[0], found.pop(op)) for op in given])[given[0]]
+            with Mode(grad_mode, create_graph):
+                found[given[0]] = hooks_of(given[0].arg)(total)
     of_leaves: dict[Op, Op] = {}  # forms of one LEAF may be joined when graphs are expanded; the first one has the gradient
     for leaf, op in zip(leaves, wanted):
         if leaf.code is OpCode.LEAF:
@@ -695,7 +705,7 @@ def backward(
     at_once = create_graph or Anomaly.is_on or not among.issuperset(leaves)
     grads = gradients_at(seeds, leaves, create_graph) if at_once else gradients_for_later(seeds, leaves, on_the_way, True)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
-    hooked: list[tuple[TensorCore, LeafNumber]] = []  # these may read one gradient, and then all are computed
+    hooked: dict[LeafNumber, TensorCore] = {}  # these may read one gradient, and then all are computed
     for leaf in leaves:
         if (owner := collecting.get(leaf)) is None or (leaf not in grads and leaf not in among):
             continue
@@ -703,7 +713,7 @@ def backward(
         if not isinstance(owner._grad, UsedUp):  # it stays one, whatever is added
             together.append(_accumulate(owner, found if create_graph else detached(found)))
         if isinstance(leaf.arg, LeafNumber) and leaf.arg.after:
-            hooked.append((owner, leaf.arg))
+            hooked[leaf.arg] = owner
     compute_together(together, [tensor.cell for tensor in roots])
     if Anomaly.is_on and active is None:
         look_at_gradients(seeds, grads.values())
@@ -711,7 +721,10 @@ def backward(
         wait_for(seeds, together)
         owners = [(leaf, collecting[leaf]) for leaf in leaves if leaf.code is OpCode.LEAF and leaf in collecting]
         compute_first((leaf.src[0], owner.cell.device) for leaf, owner in owners if not leaf.src[0].needs_grad)
-    for owner, number in hooked:
+    for tensor in () if inputs is None else listed(inputs):
+        if not tensor.is_leaf:
+            tensor.retain_grad()
+    for number, owner in hooked.items():
         with Mode(grad_mode, create_graph):
             for hook in list(number.after.values()):
                 hook(owner)
@@ -741,7 +754,7 @@ def _collecting(
         found = retaining(on_the_way)
         for leaf in leaves:
             owner = leaf_tensors.get(leaf.arg)
-            if owner is not None and leaf.arg.collects and not leaf.src[0].needs_grad:
+            if owner is not None and owner.op.needs_grad and leaf.arg.collects and not leaf.src[0].needs_grad:
                 found[leaf] = owner
         return found, [*dict.fromkeys([*found, *filter(is_wanted, leaves)])]
     given, among = listed(inputs), {*on_the_way}
