@@ -173,8 +173,8 @@ def written_out(
 
     Args:
       others:          replacements of Ops, such as constants by others; Ops that read these have no value any longer
-      most_operands:   formulas of more operands stay, and so do gradients; results whose gradients nobody asks for are no
-                       LEAFs then; None: all are written out
+      most_operands:   formulas of more operands stay, and so do gradients; LEAFs of results whose gradients nobody asks for
+                       are left out then; None: all are written out
       constants_stay:  graphs that no gradient flows through stay as they are
       formulas_stay:   only gradients are written out, that of a formula as another formula
     """
