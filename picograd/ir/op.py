@@ -99,7 +99,6 @@ class Op:
                 return found
         op = object.__new__(cls)
         op.code, op.dtype, op.src, op.arg, op.realized, op.times_computed, op.lines = code, dtype, src, arg, None, 0, ()
-        op.is_read = False
         depth, needs_grad, keeps_shape = -1, code is OpCode.LEAF, code in _shape_keeping
         shape = src[0].shape if keeps_shape else ()
         for s in src:
@@ -113,7 +112,7 @@ class Op:
         op.shape = shape if rule is None else rule(src, arg)
         if needs_grad and (dtype.kind != "f" or code is OpCode.DETACH):
             needs_grad = code is OpCode.CALL or code is OpCode.LOOP
-        op.needs_grad, op.depth = needs_grad, depth + 1
+        op.needs_grad, op.depth, op.is_read = needs_grad, depth + 1, False
         entry = weakref.ref(op, MethodType(_leave, key))
         winner = _interned.setdefault(key, entry)
         return op if winner is entry else _intern_late(winner, entry, key, op)

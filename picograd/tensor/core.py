@@ -293,10 +293,7 @@ class TensorCore:
         cell = self.cell
         active = trace.get()
         if value.needs_grad and self.steps and self.steps[-1][0] is OpCode.DETACH and active is None:
-            self.write(function, detached(value))  # others on the storage have the value, this tensor its gradient, too
-            self.cell = type(self).from_op(cast(value, cell.op.dtype), cell.device).cell
-            self.steps, self._shown = (), None
-            return self
+            return self._apart_with(function, value)
         if active is not None:
             active.on_read(cell)
         before = cell.op
@@ -316,12 +313,7 @@ class TensorCore:
         if is_shared(cell):
             store(function, cell, op)
             return self
-        is_leaf = grad_mode.get() and op.needs_grad and before.code is OpCode.LEAF
-        owner = leaf_tensors.get(before.arg) if is_leaf and getattr(before.arg, "collects", False) else None
-        if owner is not None:  # it collects the gradient of its last value
-            before.arg.collects, op = False, Op(OpCode.LEAF, op.dtype, (op,), owner._own_place(cell.device, True))
-        elif op.needs_grad and op.is_read and own_places.get():
-            op = Op(OpCode.LEAF, op.dtype, (op,), self._own_place(cell.device))
+        op = self._placed(before, op) if op.needs_grad else op
         num_pending = set_op(cell, op)
         if op.needs_grad:
             differentiable_cells.add(cell)
@@ -525,6 +517,24 @@ class TensorCore:
         number = LeafNumber(next(leaf_ids), partial(type(self).from_op, device=device), collects)
         leaf_tensors[number] = self
         return number
+
+    def _placed(self, before: Op, op: Op) -> Op:
+        """Returns a new value of the storage, as a LEAF if the one before collects its gradient or another tensor has it."""
+        is_leaf = grad_mode.get() and before.code is OpCode.LEAF
+        owner = leaf_tensors.get(before.arg) if is_leaf and getattr(before.arg, "collects", False) else None
+        if owner is not None:  # it collects the gradient of its last value
+            before.arg.collects = False
+        elif not (op.is_read and own_places.get()):
+            return op
+        number = (self if owner is None else owner)._own_place(self.cell.device, owner is not None)
+        return Op(OpCode.LEAF, op.dtype, (op,), number)
+
+    def _apart_with(self, function: str, value: Op) -> Self:
+        """Gives this detached view a value with its gradient; other tensors on the storage have the value alone."""
+        self.write(function, detached(value))
+        self.cell = type(self).from_op(cast(value, self.dtype), self.cell.device).cell
+        self.steps, self._shown = (), None
+        return self
 
     def _without_hooks_of_views(self, value: Op) -> Op:
         """Keeps the hooks of views at the values that they show before a write; returns `value` without those hooks."""
