@@ -519,7 +519,7 @@ class TensorCore:
         return number
 
     def _placed(self, before: Op, op: Op) -> Op:
-        """Returns a new value of the storage, as a LEAF if the one before collects its gradient or another tensor has it."""
+        """Returns a new value of the storage: a LEAF if the one before collects its gradient, or another tensor has it."""
         is_leaf = grad_mode.get() and before.code is OpCode.LEAF
         owner = leaf_tensors.get(before.arg) if is_leaf and getattr(before.arg, "collects", False) else None
         if owner is not None:  # it collects the gradient of its last value
