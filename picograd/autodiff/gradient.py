@@ -134,7 +134,8 @@ def gradients_expected(root: Op) -> dict[Op, Op]:
     on_the_way = reached([root])
     if any(op.code in AT_ONCE and (op.code is OpCode.COPY or _asks_user(op)) for op in on_the_way):
         return {}
-    leaves, seed = [op for op in on_the_way if op.code is OpCode.LEAF and is_wanted(op)], root.filled(1)
+    leaves, seed = [op for op in on_the_way if op.code is OpCode.LEAF], root.filled(1)
+    leaves = [op for op in leaves if not op.src[0].needs_grad or is_wanted(op)]
     found = gradients_later({root: seed}, leaves, on_the_way)
     if found is None:
         root, seed, *written = written_out([root, seed, *leaves])

@@ -754,9 +754,11 @@ def _collecting(
         found = retaining(on_the_way)
         for leaf in leaves:
             owner = leaf_tensors.get(leaf.arg)
-            if owner is not None and owner.op.needs_grad and leaf.arg.collects and not leaf.src[0].needs_grad:
+            if owner is None or not owner.steps or owner.steps[-1][0] is not OpCode.LEAF:
+                continue  # it is gone, or frozen since
+            if leaf.arg.collects and not leaf.src[0].needs_grad:
                 found[leaf] = owner
-        return found, [*dict.fromkeys([*found, *filter(is_wanted, leaves)])]
+        return found, [*dict.fromkeys([*found, *[op for op in leaves if not op.src[0].needs_grad or is_wanted(op)]])]
     given, among = listed(inputs), {*on_the_way}
     asked = dict(zip(_inputs_on_the_way("backward", on_the_way, roots, given), given))
     used = {op: asked[leaf] for leaf, ops in as_used(asked, on_the_way).items() for op in ops}
