@@ -339,7 +339,10 @@ def state_of(lib: Any, leaves: list[np.ndarray], steps: list[Step]) -> list[Any]
     run = Run(lib, leaves)
     for step in steps:
         run.do(step)
-    return run.state()
+    found = run.state()
+    for handle in run.handles:
+        handle.remove()  # a hook refers to the run, whose tensors have it: a cycle, in which they would live on
+    return found
 
 
 def difference(found: Any, wanted: Any, at: str = "") -> str | None:
