@@ -279,7 +279,8 @@ def retaining(on_the_way: Sequence[Op], asked: Collection[Op] | None = None) -> 
         if op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects:
             owner = leaf_tensors.get(op.arg)
             if owner is not None and not (late.get(op.src[0]) is op.arg and owner.op is op):
-                found.append((op, owner))
+                is_asked = asked is not None and owner.op in asked and owner.op.arg == op.arg  # else another form of it
+                found.append((owner.op if is_asked else op, owner))
     return {op: owner for op, owner in found if asked is None or not {*asked}.isdisjoint(reached([op]))}
 
 
