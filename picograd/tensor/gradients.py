@@ -244,9 +244,10 @@ def _used_before_and_after(on_the_way: Collection[Op]) -> dict[Op, Op]:
     """
     leaves: dict[Op, Op] = {}
     for op in on_the_way:
-        is_late = op.code is OpCode.LEAF and op.arg in LeafNumber.results and op.src[0].code is not OpCode.LEAF
-        if is_late and leaf_tensors.get(op.arg) is not None:
-            leaves[op.src[0]] = op
+        if op.code is OpCode.LEAF and op.arg in LeafNumber.results and op.src[0].code is not OpCode.LEAF:
+            owner = leaf_tensors.get(op.arg)
+            if owner is not None and (not owner.steps or owner.op.arg == op.arg):  # else a view that was written since
+                leaves[op.src[0]] = op
     read = {source for op in on_the_way if leaves for source in op.src if leaves.get(source, op) is not op}
     return {source: leaf for source, leaf in leaves.items() if source in read}
 
@@ -274,14 +275,13 @@ def retaining(on_the_way: Sequence[Op], asked: Collection[Op] | None = None) -> 
     """
     late = used_before(on_the_way) if LeafNumber.results else {}
     owners = [(op, leaf_tensors.get(number)) for op, number in late.items() if number.collects]
-    found = [(op, owner) for op, owner in owners if owner is not None and owner.op.code is OpCode.LEAF]
+    found = [(op, op, owner) for op, owner in owners if owner is not None and owner.op.code is OpCode.LEAF]
     for op in on_the_way:
         if op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects:
             owner = leaf_tensors.get(op.arg)
             if owner is not None and not (late.get(op.src[0]) is op.arg and owner.op is op):
-                is_asked = asked is not None and owner.op in asked and owner.op.arg == op.arg  # else another form of it
-                found.append((owner.op if is_asked else op, owner))
-    return {op: owner for op, owner in found if asked is None or not {*asked}.isdisjoint(reached([op]))}
+                found.append((op, op if _value_of(op) is _value_of(owner.op) else owner.op, owner))
+    return {last: owner for op, last, owner in found if asked is None or not {*asked}.isdisjoint(reached([op]))}
 
 
 def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
