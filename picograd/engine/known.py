@@ -330,7 +330,8 @@ def _another(number: Op) -> Op:
     value = number.arg
     if isinstance(value, bool):
         return number
-    return const(value / 2 + 0.3 if isinstance(value, float) else value - 1 if value > 0 else value + 1, number.dtype)
+    other = value / 2 + (0.3 if value < 0.5 else 0.2) if isinstance(value, float) else value - 1 if value > 0 else value + 1
+    return const(other, number.dtype)
 
 
 def _is_block_of_memory(op: Op) -> bool:

@@ -12,7 +12,7 @@ import torch
 import picograd as pg
 from picograd.look import watch
 from picograd_programs.models.gpt import GPT, GPTConfig
-from tests.helpers import same_value
+from tests.helpers import forgotten, same_value
 
 B, T, C, V = 8, 32, 32, 16  # batch, length, width, vocabulary
 STREAM_NBYTES = 4 * B * T * C
@@ -74,6 +74,7 @@ def test_a_number_that_changes_at_each_call_is_an_input_of_a_plan(name: str, how
     array = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
     (ours, theirs), planned = (lib.tensor(array, requires_grad=True) for lib in (pg, torch)), []
     function: Any = pg.checkpoint if how == "checkpoint" else lambda f, *args: pg.outline(f)(*args)
+    forgotten()  # all cases plan at one line, and a line that plans too often has its graphs computed in pieces
     for number in (0.3, 0.5, 1.0, 0.01, 2.0, 0.5, 0.7, 0.9, 0.8, 0.6):  # 0.5 and 1.0 are elsewhere in the graphs, too
         ours.grad = theirs.grad = None
         with watch() as counts:
