@@ -270,7 +270,7 @@ def _grown(op: Op, inner: set[Op]) -> tuple[int, list[Op]]:
 
 def _written(op: Op, inner: set[Op]) -> tuple[int, list[Op]]:
     """Returns the axis along which blocks of a value were written, and all of its blocks; no blocks for any other Op."""
-    blocks, axis, shape, starts = list[Op](), None, op.shape, dict[int, Op]()
+    axis, shape, starts = None, op.shape, dict[int, Op]()
     while op.code is OpCode.WHERE and op.shape == shape and op.realized is None and (margins := _margins(op)) is not None:
         along = [i for i, (before, after) in enumerate(margins) if before or after]
         if len(along) != 1 or axis not in (None, along[0]):
@@ -283,7 +283,7 @@ def _written(op: Op, inner: set[Op]) -> tuple[int, list[Op]]:
         op = op.src[2]
         inner.add(op)
     if axis is None or len(starts) < STEPS_MIN or not isinstance(shape[axis], int):
-        return 0, blocks
+        return 0, []
     return axis, [starts.get(i) or shrink_axis(op, axis, i, i + 1) for i in range(shape[axis])]
 
 

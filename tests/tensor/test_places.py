@@ -61,7 +61,7 @@ def values(*tensors: Any) -> list[Any]:
 
 
 class Observed:
-    """What programs see of y = f(x), where x is a leaf or a result; each method is one program."""
+    """Programs that use y = f(x), where x is a leaf or a result: each method is one, and returns all that it sees."""
 
     def __init__(self, library: Library, f: Make, data: str, base: str):
         self.library, self.lib, self.f, self.data, self.base = library, library.lib, f, DATA[data], base
@@ -195,7 +195,7 @@ PROGRAMS = [name for name in vars(Observed) if name[0] != "_" and name not in ("
 
 
 def differences(theirs: Make, ours: Make, data: str) -> Iterator[str]:
-    """Yields programs in which the libraries differ; an error of PyTorch's is no rule."""
+    """Yields programs in which the libraries differ; one that PyTorch refuses is left out."""
     for base in ("leaf", "result"):
         for name in PROGRAMS:
             try:
